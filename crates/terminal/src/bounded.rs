@@ -1,14 +1,14 @@
-//! Reads files that a command line names, up to a length. The length that the file system reports is not believed: a
-//! pipe reports none, and `/dev/zero` reports 0.
+//! Reads files named on a command line, up to a maximum length. It ignores the length that the file system reports:
+//! pipes report none, and `/dev/zero` reports 0.
 
 use crate::error::UsageError;
 use std::fs::File;
 use std::io::Read;
 
-/// The bytes of the file at `path`, which holds a `kind` of up to `most` bytes.
+/// Reads the file at `path`, which holds a `kind` of at most `most` bytes.
 ///
 /// # Errors
-/// If the file cannot be read, or is longer. No more than `most` bytes are held.
+/// If the file cannot be read or is longer. At most `most` bytes are held in memory.
 pub fn read(path: &str, kind: &str, most: u64) -> Result<Vec<u8>, UsageError> {
     let refuse = |what: String| UsageError::new(what).at(path);
     let file = File::open(path).map_err(|e| refuse(e.to_string()))?;
@@ -18,10 +18,10 @@ pub fn read(path: &str, kind: &str, most: u64) -> Result<Vec<u8>, UsageError> {
     up_to(file, path, kind, most)
 }
 
-/// The bytes of standard input, which holds a `kind` of up to `most` bytes.
+/// Reads standard input, which holds a `kind` of at most `most` bytes.
 ///
 /// # Errors
-/// As [`read`].
+/// See [`read`].
 pub fn standard_input(kind: &str, most: u64) -> Result<Vec<u8>, UsageError> {
     up_to(std::io::stdin().lock(), "standard input", kind, most)
 }

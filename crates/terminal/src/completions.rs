@@ -5,7 +5,7 @@ use clap::builder::EnumValueParser;
 use clap::{Arg, ArgMatches, Command};
 use clap_complete::Shell;
 
-/// The command.
+/// Defines the command.
 #[must_use]
 pub fn definition(examples: &'static [&'static str]) -> Command {
     let page = Page {
@@ -19,7 +19,7 @@ pub fn definition(examples: &'static [&'static str]) -> Command {
     page.command("").arg(shell.help("the shell that is to read the script"))
 }
 
-/// The script for `program`, a whole definition.
+/// Returns the script for `program`, which is the complete definition.
 pub fn script(found: &ArgMatches, program: Command) -> String {
     let shell = *found.get_one::<Shell>("shell").expect("clap refuses a line without it");
     let name = program.get_name().to_owned();
@@ -29,8 +29,8 @@ pub fn script(found: &ArgMatches, program: Command) -> String {
     String::from_utf8(script).expect("scripts are text")
 }
 
-/// The argument under a name of its value that zsh understands: the generator does not escape colons there, which divide
-/// the parts of zsh's descriptions.
+/// Gives `arg` a value name that zsh understands: colons separate the parts of zsh's descriptions, and the generator
+/// does not escape them.
 fn without_colons(arg: Arg) -> Arg {
     let has_colon =
         arg.get_value_names().is_some_and(|names| names.iter().any(|it| it.contains(':')));

@@ -1,8 +1,8 @@
-//! The refusal of a command line or a file. Each is printed as one line; several faults of the input are a line each.
+//! The refusal of a command line or a file. Each fault of the input is printed on its own line.
 
 use std::fmt;
 
-/// Faults that are named: a file that is no job file has one in every line.
+/// The most faults that are reported: a file that is not a job file has a fault in every line.
 const MOST: usize = 20;
 
 /// A refusal of the user's input. The message names the accepted input.
@@ -14,12 +14,12 @@ pub struct UsageError {
 }
 
 impl UsageError {
-    /// A message that names the refused input and the accepted ones.
+    /// Creates an error whose message names the refused input and the accepted inputs.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), others: Vec::new() }
     }
 
-    /// All of these faults, each of them once, in their order, and of many the first; `None` if there are none.
+    /// Joins `faults` in their order, without duplicates and up to a maximum. Returns `None` if there are no faults.
     pub fn all(faults: Vec<Self>) -> Option<Self> {
         let mut messages: Vec<String> = Vec::new();
         for message in
@@ -36,7 +36,7 @@ impl UsageError {
         Some(Self { message: messages.next()?, others: messages.collect() })
     }
 
-    /// This error, behind the place where the input was written.
+    /// Prefixes this error with the place where the input was written.
     pub fn at(self, place: impl fmt::Display) -> Self {
         let at = |message: String| format!("{place}: {message}");
         Self { message: at(self.message), others: self.others.into_iter().map(at).collect() }

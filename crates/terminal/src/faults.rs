@@ -3,12 +3,12 @@
 use std::fmt;
 use std::ops::Range;
 
-/// The faults that were found, in the order of the file once it is read.
+/// The faults found so far, sorted by position once the file has been read.
 #[derive(Debug, Default)]
 pub struct Faults(Vec<(usize, String)>);
 
 impl Faults {
-    /// Something is wrong in this part of the text.
+    /// Adds the fault `what` of the text at `at`.
     pub fn add(&mut self, at: &Range<usize>, what: impl fmt::Display) {
         self.0.push((at.start, what.to_string()));
     }
@@ -25,7 +25,8 @@ impl Faults {
         self.0.len()
     }
 
-    /// A line `PATH:LINE:COLUMN: FAULT` for each, from the top of the file to its end. Columns count characters, from 1.
+    /// Returns a line `PATH:LINE:COLUMN: FAULT` for each fault, from the top of the file to its end. Columns count
+    /// characters, from 1.
     pub fn lines(mut self, path: &str, text: &str) -> Vec<String> {
         self.0.sort();
         let line = |(at, what): (usize, String)| {
@@ -36,7 +37,7 @@ impl Faults {
     }
 }
 
-/// The line and column of byte `at`, both from 1.
+/// Returns the line and column of byte `at`, both counted from 1.
 fn place(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line = before.matches('\n').count() + 1;

@@ -1,7 +1,7 @@
-//! Signals that end a run early: after the first, runs end in good order and print their results; a second one ends the
-//! program immediately.
+//! Signals that end a run early. After the first signal, runs stop cleanly and print their results; a second one ends
+//! the program immediately.
 //!
-//! This file stops nothing itself: runs look at their [`Stop`]. The server hears these signals itself.
+//! This module stops nothing: runs poll their [`Stop`]. The server handles these signals separately.
 
 use blkmq_core::{Instant, Nanos};
 use blkmq_runtime::Clock;
@@ -12,28 +12,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Builder;
 
-/// The exit code of a program that a signal has ended; fio's.
+/// The exit code of a program that a signal has ended, as in fio.
 pub const EXIT: u8 = 128;
 
-/// Signals closer together are one: `timeout` sends its signal to the program and again to all of its group.
+/// Signals less than this apart count as one: `timeout` signals the program and then its whole process group.
 const ONE: Nanos = Nanos::from_millis(500);
 
-/// Makes writes beyond the file size limit (`ulimit -f`, `LimitFSIZE=`) fail with EFBIG. Their signal, SIGXFSZ, would end the
-/// program, and the connections of a server with it.
+/// Makes writes beyond the file size limit (`ulimit -f`, `LimitFSIZE=`) fail with EFBIG. By default SIGXFSZ would end
+/// the program, and with it all connections of a server.
 pub fn outlive_the_limit_of_files() {
-    // A handler that only sets a flag. Without it the signal has its usual effect.
+    // A handler that only sets a flag suppresses the default action of the signal.
     let _ = flag::register(SIGXFSZ, Arc::default());
 }
 
-/// Says whether a run is to end now. Copies agree.
+/// Says whether a run is to end. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
-    /// The signal; 0 without any.
+    /// The signal number; 0 if none has arrived.
     signal: Arc<AtomicUsize>,
 }
 
 impl Stop {
-    /// Returns a stop that is set by the first signal that asks the program to end. A later one ends the program
+    /// Returns a stop that is set by the first signal that asks the program to end. A later signal ends the program
     /// immediately.
     pub fn on_signals() -> Self {
         let (stop, asked) = (Self::default(), [SIGINT, SIGTERM]);
@@ -59,12 +59,12 @@ impl Stop {
             if now - *first.get_or_insert(now) >= ONE {
                 low_level::exit(EXIT.into());
             }
-            // Nothing else is published with it.
+            // Relaxed: no other data is published with the signal.
             self.signal.store(signal as usize, Ordering::Relaxed);
         }
     }
 
-    /// The signal, if there was one.
+    /// Returns the signal, or `None` if none has arrived.
     pub fn signal(&self) -> Option<i32> {
         match self.signal.load(Ordering::Relaxed) {
             0 => None,
@@ -72,7 +72,7 @@ impl Stop {
         }
     }
 
-    /// Returns whether the run is to end.
+    /// Returns whether the run must end.
     #[inline]
     pub fn is_set(&self) -> bool {
         self.signal().is_some()
@@ -80,11 +80,11 @@ impl Stop {
 
     /// Ends the runs, as Ctrl-C does.
     pub fn set(&self) {
-        // Nothing else is published with it.
+        // Relaxed: no other data is published with the signal.
         self.signal.store(SIGINT as usize, Ordering::Relaxed);
     }
 
-    /// A stop as after Ctrl-C.
+    /// Returns a stop that is already set, as after Ctrl-C.
     #[must_use]
     pub fn after_ctrl_c() -> Self {
         Self { signal: Arc::new(AtomicUsize::new(SIGINT as usize)) }

@@ -1,8 +1,8 @@
-//! The ground that the programs of blkmq share: words in, words out.
+//! Modules that the programs of blkmq share: parsing of values and layout of text.
 //!
 //! [`program::run`] is the frame of a program, [`Page`](page::Page) the form of its help. [`units`], [`limits`],
-//! [`scheduler`] and [`table`] read values as users write them, [`paper`] and [`text_table`] lay text out for a terminal.
-//! No module knows a command: each program defines its own.
+//! [`scheduler`] and [`table`] read values as users write them, [`paper`] and [`text_table`] lay text out for a
+//! terminal. Each program defines its own commands.
 
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,15 @@
-//! The limits of a group and its promise as the command line and files of settings spell them: the words of [`IoMax`]
-//! and [`Promise`], with units.
+//! Limits and promises of a group as the command line and configuration files spell them: the words of [`IoMax`] and
+//! [`Promise`], with units.
 
 use crate::error::UsageError;
 use crate::units::{self, KbBase, TimeUnit};
 use blkmq_core::Nanos;
 use blkmq_engine::{Burst, IoMax, Promise};
 
-/// `max` with the limit `key` set to `text`, which is a number with a unit or `max`; of bursts a factor, and a time.
+/// Returns `max` with the limit `key` set to `text`: a number with a unit, or `max`; for bursts a factor or a time.
 ///
 /// # Errors
-/// If the value is impossible, or there is no such limit.
+/// If the value is impossible, or no limit has that name.
 pub fn set(max: IoMax, key: &str, text: &str) -> Result<IoMax, UsageError> {
     let value = match (key, text) {
         ("burst", factor) => factor.to_owned(),
@@ -25,7 +25,7 @@ pub fn set(max: IoMax, key: &str, text: &str) -> Result<IoMax, UsageError> {
     })
 }
 
-/// `promise` with this word of its vocabulary set to a value with a unit.
+/// Returns `promise` with `word` set to `value`, which has a unit.
 ///
 /// # Errors
 /// If the value is not possible.
@@ -42,7 +42,7 @@ fn refused(text: &str, accepted: &str) -> UsageError {
     UsageError::new(format!("'{text}' is not valid; accepted: {accepted}"))
 }
 
-/// A time in seconds with three places, as [`IoMax`] has it.
+/// Converts a time to seconds with three decimal places, the form that [`IoMax`] reads.
 fn seconds(text: &str) -> Result<String, UsageError> {
     let Nanos(ns) = units::time(text, TimeUnit::Seconds)?;
     let ms = Some(ns / 1_000_000).filter(|ms| ms * 1_000_000 == ns);

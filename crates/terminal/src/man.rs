@@ -1,6 +1,6 @@
-//! The command `man`: the manual, made from the definition of the commands; a page for the program and for each command.
+//! The command `man`: manual pages for the program and each command, generated from the definition of the commands.
 //!
-//! Clap's own generator renders options. Notes and examples are rendered here, since it would run their lines together.
+//! Clap's own generator renders options. Notes and examples are rendered here, because it would join their lines.
 
 use crate::error::UsageError;
 use crate::page::Page;
@@ -11,7 +11,7 @@ use clap_mangen::roff::{Roff, roman};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The command. `files` are the names of some of the pages.
+/// Defines the command. `files` names some of the pages.
 #[must_use]
 pub fn definition(files: &str, examples: &'static [&'static str]) -> Command {
     let page = Page {
@@ -25,7 +25,7 @@ pub fn definition(files: &str, examples: &'static [&'static str]) -> Command {
     page.command("").arg(dir.help(format!("write {files} and so on there; print nothing")))
 }
 
-/// Writes the manual of all `programs`, whole definitions, or renders the first page. Returns the text to print.
+/// Writes the manual of all `programs` (complete definitions), or renders the first page. Returns the text to print.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -40,11 +40,11 @@ pub fn run(found: &ArgMatches, programs: Vec<Command>) -> Result<String, UsageEr
     }
 }
 
-/// A page of the manual.
+/// A manual page.
 pub struct ManualPage {
-    /// The name of its file, `blkmq-bench.1`.
+    /// The file name, such as `blkmq-bench.1`.
     pub file: String,
-    /// Its text, for `man`.
+    /// The roff source, for `man`.
     pub text: String,
 }
 
@@ -59,7 +59,7 @@ impl ManualPage {
     }
 }
 
-/// The page of the program, and those of its commands.
+/// Returns the page of the program and the pages of its commands.
 pub fn pages(program: Command) -> Vec<ManualPage> {
     let mut program = program.disable_help_subcommand(true);
     program.build();
@@ -79,8 +79,8 @@ fn page(command: &Command, source: &str) -> ManualPage {
     ManualPage { file: man.get_filename(), text }
 }
 
-/// The command with its paragraphs where the generator looks for them, with the other spellings of its options in
-/// sight, and without its notes.
+/// Returns the command without its notes, with its paragraphs where the generator looks for them, and with the aliases
+/// of its options visible.
 fn described(command: &Command) -> Command {
     let (paragraphs, notes) = (command.get_before_help().cloned(), None::<&str>);
     let command = command.clone().after_help(notes).mut_args(|arg| {
@@ -94,8 +94,8 @@ fn described(command: &Command) -> Command {
     }
 }
 
-/// The notes behind the options: paragraphs, headings (lines that end in a colon) and indented lines, which stay as
-/// they are.
+/// Renders the notes that follow the options: paragraphs, headings (lines that end in a colon), and indented lines,
+/// which are kept as they are.
 fn notes(text: &str) -> Roff {
     let mut roff = Roff::new();
     if text.is_empty() {

@@ -1,8 +1,9 @@
-//! Finds the known words that an unknown word was probably meant to be.
+//! Suggests known words for an unknown one.
 
 use strsim::osa_distance;
 
-/// Up to three of the `known` words that begin with `word` or differ from it by few typing errors; best first.
+/// Returns up to three of the `known` words that begin with `word` or differ from it by few typing errors; best match
+/// first.
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let limit = (word.len() / 3).clamp(1, 4);
     let mut near: Vec<(usize, &str)> = known

@@ -1,19 +1,19 @@
-//! Text for standard output and standard error. A reader that has closed the pipe has read enough: that is no error, and
-//! nothing here panics because of it.
+//! Text for standard output and standard error. A closed pipe is not an error: the reader has read enough. Nothing here
+//! panics because of it.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 
-/// Standard output cannot be written.
+/// Standard output could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("standard output: {0}")]
 pub struct OutputError(pub io::Error);
 
-/// The word before each line of the program's own.
+/// The program name that begins each line of [`complain`].
 static NAME: OnceLock<&'static str> = OnceLock::new();
 
-/// Lets `name` begin the lines of [`complain`]. The first name stays.
+/// Sets the name that begins the lines of [`complain`]. Later calls have no effect.
 pub fn speak_as(name: &'static str) {
     NAME.get_or_init(|| name);
 }
@@ -21,15 +21,15 @@ pub fn speak_as(name: &'static str) {
 /// Writes to standard output.
 ///
 /// # Errors
-/// If it cannot be written; not if its reader has closed the pipe.
+/// If the write fails for any reason other than a closed pipe.
 pub fn print(text: &str) -> Result<(), OutputError> {
     quietly(write(io::stdout().lock(), text)).map_err(OutputError)
 }
 
-/// Writes to standard output, and returns false if its reader has closed the pipe: more of the same has no reader.
+/// Writes to standard output. Returns false if the reader has closed the pipe, so that the caller can stop writing.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If the write fails.
 pub fn reaches(text: &str) -> Result<bool, OutputError> {
     match write(io::stdout().lock(), text) {
         Ok(()) => Ok(true),
@@ -38,27 +38,27 @@ pub fn reaches(text: &str) -> Result<bool, OutputError> {
     }
 }
 
-/// Writes results to standard output and, where that is impossible, to standard error: a full disk loses no measurement.
+/// Writes results to standard output, or to standard error if that fails: a full disk must not lose a measurement.
 ///
 /// # Errors
-/// If standard output cannot be written; not if its reader has closed the pipe.
+/// If standard output cannot be written, for any reason other than a closed pipe.
 pub fn print_results(text: &str) -> Result<(), OutputError> {
     let printed = print(text);
     if printed.is_err() {
-        // If this fails as well, there is no place left; the error of standard output says so.
+        // If this fails too, no stream is left; the error of standard output is reported.
         let _ = write(io::stderr().lock(), text);
     }
     printed
 }
 
-/// Writes a line of the program's own to standard error, behind the name of the program.
+/// Writes a line to standard error, prefixed with the name of the program.
 pub fn complain(line: Arguments<'_>) {
-    // Without standard error there is no place to report that.
+    // A failure of standard error cannot be reported anywhere.
     let name = NAME.get().unwrap_or(&"blkmq");
     let _ = write(io::stderr().lock(), &format!("{name}: {line}\n"));
 }
 
-/// No error where the reader has closed the pipe.
+/// Turns the error of a closed pipe into success.
 ///
 /// # Errors
 /// Any other error of `result`.

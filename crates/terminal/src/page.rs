@@ -1,19 +1,20 @@
 //! The form of all pages of help: a sentence, paragraphs, the usage, the options, notes, and examples.
 //!
-//! A page is a [`clap::Command`], so that the screen, the shells' completion and the manual show one definition. In
-//! paragraphs a line has no end: clap breaks it at the width of the terminal. Indented lines stay as they are, so they
-//! have at most 80 columns. A page does not run its command.
+//! A page is a [`clap::Command`], so that help, shell completion and the manual share one definition. Clap wraps
+//! paragraphs to the width of the terminal; indented lines are not wrapped, so they have at most 80 columns. A page
+//! does not run its command.
 
 use crate::paper::{Paper, push_command};
 use crate::screen;
 use clap::Command;
 
-/// The widest page, on however wide a terminal.
+/// The maximum width of a page, however wide the terminal is.
 const WIDEST: usize = 100;
-/// The widest example: those of the manual are the same on every terminal that is as wide.
+/// The maximum width of an example, so that the manual shows the same examples on every terminal of at least this
+/// width.
 const EXAMPLE: usize = 80;
 
-/// The sentence, the paragraphs, the usage; then everything that clap knows of the arguments.
+/// The summary, the paragraphs, the usage; then everything that clap knows about the arguments.
 const LAYOUT: &str = "\
 {about-with-newline}
 {before-help}{usage-heading} {usage}
@@ -22,20 +23,20 @@ const LAYOUT: &str = "\
 
 /// The texts of a command's page.
 pub struct Page {
-    /// The word for the command.
+    /// The name of the command.
     pub name: &'static str,
-    /// Its effect in a line, which lists of commands show, too.
+    /// The summary line, also shown in lists of commands.
     pub summary: &'static str,
-    /// Its effect in paragraphs; may be empty.
+    /// The description in paragraphs; may be empty.
     pub description: &'static str,
-    /// Whole command lines. One that is continued behind a backslash is broken where the terminal needs it; any other
-    /// stays as it is.
+    /// Complete command lines. Lines continued with a backslash are broken to fit the terminal; other lines are kept as
+    /// they are.
     pub examples: &'static [&'static str],
 }
 
 impl Page {
-    /// The command, still without arguments. `notes` are paragraphs, and lists below lines that end in a colon; they
-    /// stand between the options and the examples.
+    /// Returns the command, without arguments. `notes` are paragraphs, and lists below lines that end in a colon; they
+    /// appear between the options and the examples.
     pub fn command(&self, notes: &str) -> Command {
         let width = screen::width();
         let mut examples = Paper::new(width.min(EXAMPLE));

@@ -1,16 +1,16 @@
-//! Text of a given width: lines, paragraphs and tables. Nothing on it is wider, so that no terminal breaks a line in the
-//! middle of a word. Knows nothing of benchmarks.
+//! Text of a given width: lines, paragraphs and tables. No line exceeds the width, so that no terminal breaks a line
+//! within a word.
 
 use crate::text_table::{TextTable, printable};
 use unicode_width::UnicodeWidthStr;
 
-/// Paragraphs on wider paper stay as wide as this, to be read with ease.
+/// The maximum width of a paragraph, for legibility.
 const PROSE: usize = 100;
 
-/// Columns by which the further lines of a line that is broken are indented.
+/// The indent of continuation lines, in columns.
 const HANGING: usize = 4;
 
-/// Words that belong to the number before them.
+/// Units, which stay on the line of the number before them.
 const UNITS: [&str; 15] = [
     "ns", "us", "ms", "s", "min", "B", "KiB", "MiB", "GiB", "TiB", "KiB/s", "MiB/s", "GiB/s",
     "B/s", "%",
@@ -24,13 +24,13 @@ pub struct Paper {
 }
 
 impl Paper {
-    /// Paper of so many columns.
+    /// Creates paper of `width` columns.
     #[must_use]
     pub fn new(width: usize) -> Self {
         Self { text: String::new(), width }
     }
 
-    /// Its columns.
+    /// Returns the width in columns.
     #[must_use]
     pub fn width(&self) -> usize {
         self.width
@@ -46,18 +46,18 @@ impl Paper {
         self.text.push(letter);
     }
 
-    /// Adds a table, in parts if it is wider.
+    /// Adds a table, split into parts if it is wider than the paper.
     pub fn table(&mut self, table: &TextTable) {
         self.text.push_str(&table.render_within(self.width));
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn finish(self) -> String {
         self.text
     }
 
-    /// Adds `text` behind `lead` in lines of up to `width`, the further ones behind `indent` spaces.
+    /// Adds `text` after `lead` in lines of at most `width` columns; continuation lines are indented by `indent`.
     fn wrap(&mut self, lead: &str, text: &str, indent: usize, width: usize) {
         let mut line = lead.to_owned();
         let mut is_empty = true;
@@ -71,7 +71,7 @@ impl Paper {
             if !is_empty {
                 line.push(' ');
             }
-            // A word that is longer than a line, such as a path.
+            // A word longer than a line, such as a path.
             while line.width() + word.width() > width {
                 let room = width.saturating_sub(line.width()).max(1);
                 let end = word.char_indices().nth(room).map_or(word.len(), |(at, _)| at);
@@ -95,7 +95,7 @@ impl Paper {
     }
 }
 
-/// The words of a text; a number and its unit are one.
+/// Splits a text into words; a number and its unit are one word.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
@@ -111,7 +111,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Adds a line of `text` behind so many spaces; a longer one is broken between words.
+/// Adds a line of `text` indented by `indent` spaces, broken between words if it is too long.
 pub fn push_line(out: &mut Paper, indent: usize, text: &str) {
     let (text, lead) = (printable(text), " ".repeat(indent));
     if indent + text.width() <= out.width {
@@ -121,7 +121,7 @@ pub fn push_line(out: &mut Paper, indent: usize, text: &str) {
     }
 }
 
-/// Adds a command line, which a shell can read: a longer one continues behind a backslash, never within quotes.
+/// Adds a command line that a shell can read: a long one continues after a backslash, never within quotes.
 pub fn push_command(out: &mut Paper, indent: usize, line: &str) {
     let (line, mut text) = (printable(line), " ".repeat(indent));
     let mut is_empty = true;
@@ -141,7 +141,7 @@ pub fn push_command(out: &mut Paper, indent: usize, line: &str) {
     out.line(&text);
 }
 
-/// The words of a command line, with their quotes.
+/// Splits a command line into words, with their quotes.
 fn shell_words(line: &str) -> Vec<&str> {
     let mut quote = None;
     let words = line.split(move |c: char| {
@@ -155,7 +155,7 @@ fn shell_words(line: &str) -> Vec<&str> {
     words.filter(|word| !word.is_empty()).collect()
 }
 
-/// Adds a paragraph, with the lines after the first under the text of the first.
+/// Adds a paragraph; continuation lines are aligned with the text after `lead`.
 pub fn paragraph(out: &mut Paper, lead: &str, text: &str) {
     out.wrap(lead, &printable(text), lead.len(), out.width.min(PROSE));
 }

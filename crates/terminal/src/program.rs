@@ -1,6 +1,6 @@
 //! The frame of a program: its arguments, its exit code, and one line on standard error for each error.
 //!
-//! Clap's refusals get the form of all others: one line that names the refused word and the accepted ones.
+//! Clap's errors are converted to the common form: one line that names the refused word and the accepted ones.
 
 use crate::error::UsageError;
 use crate::output::OutputError;
@@ -10,15 +10,15 @@ use clap::{Arg, ArgMatches, Command, Error};
 use std::fmt::Display;
 use std::process::ExitCode;
 
-/// The reason why a program ends early. Its text is one line for each fault.
+/// The reason why a program ends early. Its text has one line for each fault.
 pub trait Failure: Display + From<UsageError> {
-    /// The exit code, from 1: 1 for a failure of the work, 2 for a command line that cannot be understood, and 128, as of
-    /// fio, for a signal that ended the work.
+    /// The exit code: 1 for a failure of the work, 2 for a command line that cannot be understood, and 128 (as in fio)
+    /// if a signal ended the work.
     fn exit_code(&self) -> u8;
 }
 
-/// Does `work` with the arguments behind the program's name, and returns the exit code. `name` begins each line on
-/// standard error, whatever the program's file is called.
+/// Runs `work` with the command-line arguments and returns the exit code. `name` begins each line on standard error,
+/// whatever the executable is called.
 #[must_use]
 pub fn run<F: Failure>(
     name: &'static str,
@@ -35,11 +35,11 @@ pub fn run<F: Failure>(
     }
 }
 
-/// The words behind the program's name, as clap reads them by the `definition` of the whole program. `None` if they ask
-/// for help or the version, which is printed.
+/// Parses the command-line arguments by `definition`, the complete definition of the program. Returns `None` if they
+/// ask for help or the version, which is then printed.
 ///
 /// # Errors
-/// If the words are no command line of the program, or standard output cannot be written.
+/// If the arguments are not a valid command line, or standard output cannot be written.
 pub fn understood<F: From<UsageError> + From<OutputError>>(
     definition: &dyn Fn() -> Command,
     words: &[String],
@@ -56,7 +56,7 @@ pub fn understood<F: From<UsageError> + From<OutputError>>(
     }
 }
 
-/// The arguments behind the program's name.
+/// Returns the command-line arguments without the program's name.
 fn arguments() -> Result<Vec<String>, UsageError> {
     let text = |arg: std::ffi::OsString| {
         let refuse = |arg| UsageError::new(format!("{arg:?}: not UTF-8; accepted is UTF-8 text"));
@@ -65,10 +65,10 @@ fn arguments() -> Result<Vec<String>, UsageError> {
     std::env::args_os().skip(1).map(text).collect()
 }
 
-/// The refusal of `words`, which `definition` does not accept.
+/// Returns the error for `words`, which `definition` does not accept.
 pub fn of(e: &Error, mut definition: Command, words: &[String]) -> UsageError {
     definition.build();
-    // Options of the program may stand before the command.
+    // Options of the program may precede the command.
     let named = words.iter().find_map(|name| definition.find_subcommand(name));
     let command = named.unwrap_or(&definition);
     let guess =
@@ -95,7 +95,7 @@ pub fn of(e: &Error, mut definition: Command, words: &[String]) -> UsageError {
             format!("{missing}; accepted: {}", accepted(command))
         }
         ErrorKind::ValueValidation | ErrorKind::InvalidValue => value(e, command, &guess),
-        // The definition has no conflicts, no counted values and the like.
+        // The definition has no conflicts, counted values or similar constraints.
         _ => {
             let text = e.render().to_string();
             text.lines().next().map_or("", |line| line.trim_start_matches("error: ")).to_owned()
@@ -104,7 +104,7 @@ pub fn of(e: &Error, mut definition: Command, words: &[String]) -> UsageError {
     UsageError::new(message)
 }
 
-/// The message for a value that an argument refuses.
+/// Returns the message for a value that an argument refuses.
 fn value(e: &Error, command: &Command, guess: &str) -> String {
     // Clap names the argument as its usage does: `--runtime <TIME>`, `[CLAIM]...`.
     let shown = text(e, ContextKind::InvalidArg).unwrap_or_default();
@@ -134,7 +134,7 @@ fn text(e: &Error, kind: ContextKind) -> Option<&str> {
     }
 }
 
-/// The words that a command takes: commands, arguments, options.
+/// Lists the words that a command accepts: commands, arguments, options.
 fn accepted(command: &Command) -> String {
     let commands = command.get_subcommands().map(|command| command.get_name().to_owned());
     let positionals = command.get_positionals().map(|arg| value_name(arg).to_owned());

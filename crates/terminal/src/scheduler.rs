@@ -8,34 +8,34 @@ use blkmq_sched::{Factory, Options, mclock, registry};
 /// A scheduler and its options.
 #[derive(Clone, Debug)]
 pub struct SchedulerChoice {
-    /// The factory of the scheduler; of `auto`, mclock's until [`on`](Self::on) has chosen.
+    /// The factory of the scheduler. For `auto` it is mclock's until [`on`](Self::on) has chosen.
     pub factory: &'static Factory,
-    /// Its name was given, or `auto`.
+    /// Whether the scheduler was named or left to `auto`.
     pub choice: PolicyChoice,
     /// The options, checked against the factory's attributes.
     pub options: Options,
-    /// The text as `--scheduler` takes it.
+    /// The text as `--scheduler` accepts it.
     pub text: String,
-    /// Notes on values that were moved into their range, as sysfs does it; a line each.
+    /// One line for each value that was clamped to its range, as sysfs does.
     pub clamped: Vec<String>,
 }
 
 impl SchedulerChoice {
-    /// `factory` with every attribute at its default.
+    /// Returns `factory` with every attribute at its default.
     pub fn plain(factory: &'static Factory) -> Self {
         let options = Options::defaults(factory.attributes);
         let (choice, text) = (PolicyChoice::Named, factory.name.into());
         Self { factory, choice, options, text, clamped: Vec::new() }
     }
 
-    /// The scheduler that goes with the groups of a queue.
+    /// Returns the choice `auto`: the scheduler depends on the groups of the queue.
     pub fn auto() -> Self {
         let choice = PolicyChoice::Auto;
         Self { choice, text: AUTO.into(), ..Self::plain(&mclock::FACTORY) }
     }
 
-    /// Returns the scheduler of a queue with these groups, around a device whose default is the registered scheduler
-    /// `default`. It keeps its text, also under `auto`.
+    /// Returns the scheduler of a queue with these groups, on a device whose default is the registered scheduler
+    /// `default`. The text is kept, also for `auto`.
     #[must_use]
     pub fn on(&self, default: &str, groups: &GroupTree) -> Self {
         match self.choice {
@@ -53,7 +53,7 @@ impl SchedulerChoice {
         }
     }
 
-    /// The word by which an attribute takes it.
+    /// Returns the word by which an attribute selects the scheduler.
     pub fn word(&self) -> &'static str {
         match self.choice {
             PolicyChoice::Named => self.factory.name,
@@ -61,12 +61,12 @@ impl SchedulerChoice {
         }
     }
 
-    /// The scheduler with its options, if its name was given.
+    /// Returns the scheduler with its options if it was named, or `None` for `auto`.
     pub fn configured(&self) -> Option<(&'static Factory, Options)> {
         (self.choice == PolicyChoice::Named).then(|| (self.factory, self.options.clone()))
     }
 
-    /// Every registered scheduler.
+    /// Returns every registered scheduler.
     pub fn all() -> Vec<Self> {
         registry::ALL.iter().copied().map(Self::plain).collect()
     }
@@ -74,7 +74,7 @@ impl SchedulerChoice {
     /// Reads `--scheduler`: a list in the grammar of [`spec`], or `all`.
     ///
     /// # Errors
-    /// If a scheduler or option does not exist, or a value is no number.
+    /// If a scheduler or option does not exist, or a value is not a number.
     pub fn parse(text: &str) -> Result<Vec<Self>, UsageError> {
         if text == "all" {
             return Ok(Self::all());

@@ -1,21 +1,21 @@
-//! The terminal: how wide it is, and whether it shows more than ASCII. Draws nothing.
+//! Properties of the terminal: its width, and whether it shows more than ASCII. Draws nothing.
 
 use std::borrow::Cow;
 use std::env;
 
-/// Text for a narrower terminal is laid out for this one.
+/// The minimum width of the layout, also on narrower terminals.
 const NARROWEST: usize = 60;
-/// Text for a wider terminal is laid out for this one.
+/// The maximum width of the layout, also on wider terminals.
 const WIDEST: usize = 200;
-/// The width where nothing is known about it.
+/// The width if the terminal's is unknown.
 const USUAL: usize = 80;
 
-/// Columns for text: `COLUMNS`, else the terminal's own, else 80; within 60 and 200.
+/// Returns the width for text: `COLUMNS`, else the terminal's own, else 80; clamped to 60..=200.
 pub fn width() -> usize {
     known_width().unwrap_or(USUAL)
 }
 
-/// Like [`width`]; `None` where there is neither.
+/// Like [`width`], but `None` if neither `COLUMNS` nor the terminal gives a width.
 pub fn known_width() -> Option<usize> {
     let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
     chosen(env::var("COLUMNS").ok().as_deref(), terminal)
@@ -27,7 +27,7 @@ fn chosen(columns: Option<&str>, terminal: Option<usize>) -> Option<usize> {
     Some(known.clamp(NARROWEST, WIDEST))
 }
 
-/// The text as it can be shown: with `?` for letters beyond ASCII where the locale is not UTF-8 or the terminal is dumb.
+/// Returns the text with `?` for characters beyond ASCII if the locale is not UTF-8 or the terminal is dumb.
 pub fn shown(text: &str) -> Cow<'_, str> {
     if text.is_ascii() || is_rich(|name| env::var(name).ok()) {
         return Cow::Borrowed(text);
@@ -35,9 +35,9 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     text.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect()
 }
 
-/// Returns whether the terminal shows more than ASCII, by these variables of the environment.
+/// Returns whether the terminal shows more than ASCII, judged by these environment variables.
 fn is_rich(variable: impl Fn(&str) -> Option<String>) -> bool {
-    // The first that is set decides, as in setlocale(3).
+    // As in setlocale(3), the first variable that is set decides.
     let mut locales = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(&variable);
     let locale = locales.find(|value| !value.is_empty()).unwrap_or_default().to_ascii_lowercase();
     let is_utf8 = locale.contains("utf-8") || locale.contains("utf8");

@@ -6,18 +6,18 @@
 //! pair  = key "=" value
 //! ```
 //!
-//! A word that holds `=` before any `:` sets an option of the last name; any other word is a name. So
-//! `mq-deadline:fifo_batch=8,read_expire=100,none` and `bfq,slice_idle=0` need no quoting rules: no name holds a
-//! `=`, and no option comes without one.
+//! A word that contains `=` before any `:` sets an option of the preceding name; any other word is a name. So
+//! `mq-deadline:fifo_batch=8,read_expire=100,none` and `bfq,slice_idle=0` need no quoting: names do not contain `=`,
+//! and every option has one.
 
 use crate::error::UsageError;
 
 /// A name and its options, as written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
-    /// The name of the chosen scheduler or access.
+    /// The name of the scheduler or access.
     pub name: String,
-    /// Options in the order in which they were given.
+    /// Options in the order given.
     pub params: Vec<(String, String)>,
 }
 

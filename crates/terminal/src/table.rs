@@ -1,4 +1,4 @@
-//! A table of a configuration file, whose keys are taken one by one. Those that are left are faults.
+//! A table of a configuration file, whose keys are taken one by one. Any key left over is a fault.
 
 use crate::error::UsageError;
 use crate::faults::Faults;
@@ -8,20 +8,20 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A place in the text.
+/// A range of bytes of the text.
 pub type Span = Range<usize>;
 
 /// A table that is being read.
 pub struct Table<'a> {
     entries: Vec<(&'a str, Span, &'a Spanned<DeValue<'a>>)>,
-    /// Every key that was asked for.
+    /// Every key that was requested.
     known: Vec<&'static str>,
     /// Where the table is.
     pub span: Span,
 }
 
 impl<'a> Table<'a> {
-    /// The `table`, whose text is at `span`.
+    /// Reads `table`, whose text is at `span`.
     #[must_use]
     pub fn new(table: &'a DeTable<'a>, span: Span) -> Self {
         let entry = |(key, value): (&'a Spanned<Cow<'a, str>>, &'a Spanned<DeValue<'a>>)| {
@@ -36,12 +36,13 @@ impl<'a> Table<'a> {
         Some(self.entries.swap_remove(at).2)
     }
 
-    /// The value of `key` as text, if it is there: a string as it is, a number, true as 1 and false as 0.
+    /// Returns the value of `key` as text, or `None` if the key is absent. Strings and numbers are returned as written,
+    /// true as 1 and false as 0.
     pub fn text(&mut self, key: &'static str, faults: &mut Faults) -> Option<(String, Span)> {
         text(self.take(key)?, faults)
     }
 
-    /// As [`text`](Self::text), read by `read`.
+    /// Like [`text`](Self::text), with the value parsed by `read`.
     pub fn value<T>(
         &mut self,
         key: &'static str,
@@ -52,12 +53,13 @@ impl<'a> Table<'a> {
         read(&text).map_err(|error| faults.add(&span, error.at(key))).ok()
     }
 
-    /// The values of the array `key`, or its only value.
+    /// Returns the values of the array `key`, or its single value.
     pub fn texts(&mut self, key: &'static str, faults: &mut Faults) -> Vec<(String, Span)> {
         self.list(key, faults).map_or_else(Vec::new, |(texts, _)| texts)
     }
 
-    /// As [`texts`](Self::texts), with the place of all of them. `None` if the key is not there: a list without values is.
+    /// Like [`texts`](Self::texts), with the span of all values. Returns `None` if the key is absent, but an empty list
+    /// for an empty array.
     pub fn list(
         &mut self,
         key: &'static str,
@@ -71,7 +73,7 @@ impl<'a> Table<'a> {
         Some((texts, value.span()))
     }
 
-    /// The table `[key]`.
+    /// Returns the table `[key]`.
     pub fn table(&mut self, key: &'static str, faults: &mut Faults) -> Option<Table<'a>> {
         let value = self.take(key)?;
         let table = table(value);
@@ -81,7 +83,7 @@ impl<'a> Table<'a> {
         table
     }
 
-    /// The tables `[[key]]`.
+    /// Returns the tables `[[key]]`.
     pub fn tables(&mut self, key: &'static str, faults: &mut Faults) -> Vec<Table<'a>> {
         let Some(value) = self.take(key) else { return Vec::new() };
         let all = match value.get_ref() {
@@ -94,14 +96,14 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Accepts `keys` with any value.
+    /// Accepts `keys` with any values.
     pub fn leave(&mut self, keys: &[&'static str]) {
         for key in keys {
             self.take(key);
         }
     }
 
-    /// Reports the keys that nothing asked for.
+    /// Reports the keys that were not requested.
     pub fn end(mut self, faults: &mut Faults) {
         self.known.sort_unstable();
         for (key, span, _) in &self.entries {

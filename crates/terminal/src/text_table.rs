@@ -1,4 +1,4 @@
-//! Columns of text, aligned with spaces: for terminals, mails and diffs. Knows nothing of benchmarks.
+//! Columns of text, aligned with spaces, for terminals, mails and diffs.
 
 use std::borrow::Cow;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -17,35 +17,35 @@ pub enum Align {
 pub struct TextTable {
     columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
-    /// The number of first columns that name the subject of a row.
+    /// The number of leading columns that identify a row.
     keys: usize,
 }
 
-/// Spaces between columns.
+/// The number of spaces between columns.
 const GAP: usize = 2;
-/// The fewest columns of the terminal that a cell of words is cut to.
+/// The minimum width to which a cell of words is cut.
 const SHORTEST: usize = 8;
 
 impl TextTable {
-    /// A table without rows.
+    /// Creates a table without rows.
     #[must_use]
     pub fn new(columns: Vec<(String, Align)>) -> Self {
         let keys = columns.iter().take_while(|(_, align)| *align == Align::Left).count();
         Self { columns, rows: Vec::new(), keys: keys.max(1) }
     }
 
-    /// The first so many columns name the subject of a row; unless this is called, the first columns of words do.
+    /// Sets the number of leading columns that identify a row. By default these are the leading columns of words.
     pub fn keys(&mut self, keys: usize) {
         self.keys = keys;
     }
 
-    /// Adds a row, which has a cell for each column.
+    /// Adds a row with a cell for each column.
     pub fn row(&mut self, cells: &[String]) {
         assert_eq!(cells.len(), self.columns.len(), "a row has a cell for each column");
         self.rows.push(cells.iter().map(|cell| printable(cell)).collect());
     }
 
-    /// The table as lines: heading, rule, rows. No line ends in a space.
+    /// Renders the table: heading, rule, rows. No line ends in a space.
     #[must_use]
     pub fn render(&self) -> String {
         let mut out = String::new();
@@ -53,9 +53,9 @@ impl TextTable {
         out
     }
 
-    /// The table in lines of up to `most` columns. A wider one is in parts, one below the other; each of them begins
-    /// with the columns that tell its rows apart, of which long cells are shortened. Another cell is shortened only if it
-    /// is too wide for a part of its own.
+    /// Renders the table in lines of at most `most` columns. A wider table is split into parts, one below the other.
+    /// Each part begins with the columns that identify the rows, with long cells shortened. Any other cell is shortened
+    /// only if it does not fit a part alone.
     #[must_use]
     pub fn render_within(&self, most: usize) -> String {
         let mut widths = self.widths();
@@ -72,7 +72,7 @@ impl TextTable {
             |column: &usize| self.rows.windows(2).any(|it| it[0][*column] != it[1][*column]);
         let varying: Vec<usize> = keys.iter().copied().filter(differs).collect();
         let (mut out, mut shown) = (String::new(), keys.to_vec());
-        // Keys leave half of a part to figures, and room for each of them alone.
+        // Key columns leave half of a part to figures, and enough room for the widest figure.
         let widest = figures.iter().map(|at| widths[*at]).max().unwrap_or(0);
         let room = most.saturating_sub(widest + GAP);
         self.shorten(keys, if figures.len() > 1 { room.min(most / 2) } else { room }, &mut widths);
@@ -87,7 +87,7 @@ impl TextTable {
             let Some(next) = left.next() else { return out };
             out.push('\n');
             shown.clone_from(&varying);
-            // As many of them as leave room for a figure.
+            // As many key columns as leave room for a figure.
             while total(&shown, &widths) + GAP + widths[next] > most && shown.len() > 1 {
                 shown.pop();
             }
@@ -95,7 +95,7 @@ impl TextTable {
         }
     }
 
-    /// Makes these columns narrower, the widest of words first, until they fit or none can be shortened.
+    /// Narrows these columns, the widest column of words first, until they fit or none can be shortened.
     fn shorten(&self, columns: &[usize], most: usize, widths: &mut [usize]) {
         let words = |at: &&usize| self.columns[**at].1 == Align::Left;
         while total(columns, widths) > most {
@@ -113,7 +113,7 @@ impl TextTable {
         (0..self.columns.len()).map(width).collect()
     }
 
-    /// The columns `shown` of all rows.
+    /// Renders the columns `shown` of all rows.
     fn part(&self, out: &mut String, shown: &[usize], widths: &[usize]) {
         let heading: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
         self.line(out, &heading, shown, widths);
@@ -127,7 +127,7 @@ impl TextTable {
     fn line(&self, out: &mut String, cells: &[String], shown: &[usize], widths: &[usize]) {
         let padded = shown.iter().map(|&at| {
             let cell = shortened(&cells[at], widths[at]);
-            // The formatter counts letters, of which some are two columns wide and some none.
+            // The formatter counts characters, some of which are two columns wide and some zero.
             let space = " ".repeat(widths[at].saturating_sub(cell.width()));
             match self.columns[at].1 {
                 Align::Left => format!("{cell}{space}"),
@@ -139,13 +139,13 @@ impl TextTable {
     }
 }
 
-/// The columns of the terminal that these columns take.
+/// Returns the width of these columns on the terminal.
 fn total(columns: &[usize], widths: &[usize]) -> usize {
     let gaps = GAP * columns.len().saturating_sub(1);
     columns.iter().map(|at| widths[*at]).sum::<usize>() + gaps
 }
 
-/// The cell, or its two ends if it is wider than `most`: the difference between cells may be at either.
+/// Returns the cell, or its beginning and end if it is wider than `most`: cells may differ at either end.
 fn shortened(cell: &str, most: usize) -> Cow<'_, str> {
     if cell.width() <= most {
         return Cow::Borrowed(cell);
@@ -168,7 +168,7 @@ fn shortened(cell: &str, most: usize) -> Cow<'_, str> {
     format!("{head}...{tail}").into()
 }
 
-/// Text that cannot move a terminal's cursor, change its colour or start a line: control characters become `?`.
+/// Returns text that cannot move the cursor, change colours or start a line: control characters become `?`.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(table.render(), expected);
     }
 
-    /// A path in a table may hold letters that are two columns wide, or none.
+    /// A path in a table may contain characters that are two columns wide, or zero.
     #[test]
     fn a_cell_is_as_wide_as_a_terminal_shows_it() {
         let mut table =
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(table.render_within(33), expected);
     }
 
-    /// Columns in different parts share no line, so none of them takes room from the others.
+    /// Columns in different parts share no line, so they do not compete for width.
     #[test]
     fn words_that_fit_a_part_are_whole() {
         let columns = ["name", "n", "access", "cache", "limits"];

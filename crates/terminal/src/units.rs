@@ -1,7 +1,7 @@
-//! fio's units: amounts of data, times, counts and shares.
+//! fio's units: amounts of data, times, counts and percentages.
 //!
-//! With fio's default `kb_base` of 1024, `k`, `kb` and `ki` are 1024 and `kib` is 1000, the reverse of the standards; with
-//! `kb_base=1000` it is the other way round. Every error names the accepted input.
+//! With fio's default `kb_base` of 1024, `k`, `kb` and `ki` are 1024 and `kib` is 1000, the reverse of the standards;
+//! with `kb_base=1000` the two are swapped. Every error names the accepted input.
 
 use crate::error::UsageError;
 use blkmq_core::Nanos;
@@ -37,8 +37,8 @@ fn refuse(text: &str, accepted: &str) -> UsageError {
     }
 }
 
-/// Splits `4k` into 4 and `k` (in lower case). A number that does not fit becomes the largest one, which is out of
-/// the range of every option.
+/// Splits `4k` into 4 and `k` (in lower case). A number that overflows becomes the largest one, which is beyond the
+/// range of every option.
 fn split(text: &str) -> Option<(u128, String)> {
     let number = |digits: &str, radix| match u128::from_str_radix(digits, radix) {
         Err(e) if *e.kind() == IntErrorKind::PosOverflow => Some(u128::MAX),
@@ -46,20 +46,20 @@ fn split(text: &str) -> Option<(u128, String)> {
     };
     let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     if let Some(hex) = hex.filter(|hex| !hex.starts_with('+')) {
-        // A trailing b would be a digit, so a hexadecimal number has no unit.
+        // A trailing `b` would be a digit, so a hexadecimal number has no unit.
         return Some((number(hex, 16)?, String::new()));
     }
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     Some((number(&text[..digits], 10)?, text[digits..].to_ascii_lowercase()))
 }
 
-/// An amount of data in bytes.
+/// Parses an amount of data. Returns bytes.
 ///
 /// # Errors
-/// If it is no number with a unit of data, or above 2^64 - 1 bytes.
+/// If the text is not a number with a unit of data, or exceeds 2^64 - 1 bytes.
 pub fn bytes(text: &str, base: KbBase) -> Result<u64, UsageError> {
     const ACCEPTED: &str = "bytes, such as 4096, 4k, 1m, 2g, 1t, 1p";
-    // A program that computes a size writes `4096.0`.
+    // Programs that compute a size may write `4096.0`.
     let is_whole = |(digits, fraction): &(&str, &str)| {
         !digits.is_empty()
             && digits.bytes().all(|c| c.is_ascii_digit())
@@ -87,10 +87,10 @@ pub fn bytes(text: &str, base: KbBase) -> Result<u64, UsageError> {
     u64::try_from(scaled).map_err(|_| overflow())
 }
 
-/// A time; without a unit, in `default`.
+/// Parses a time; a number without a unit is in `default`.
 ///
 /// # Errors
-/// If it is no number with a unit of time, or above 584 years.
+/// If the text is not a number with a unit of time, or exceeds 584 years.
 pub fn time(text: &str, default: TimeUnit) -> Result<Nanos, UsageError> {
     let accepted = match default {
         TimeUnit::Micros => "a time, such as 50 (us), 50us, 10ms, 1s, 5m, 1h, 1d",
@@ -110,10 +110,10 @@ pub fn time(text: &str, default: TimeUnit) -> Result<Nanos, UsageError> {
     u64::try_from(number.saturating_mul(ns)).map(Nanos).map_err(|_| overflow())
 }
 
-/// A whole number in `range`, with fio's prefixes (`1k` is 1024 unless `base` says otherwise).
+/// Parses a whole number in `range`, with fio's prefixes (`1k` is 1024 unless `base` says otherwise).
 ///
 /// # Errors
-/// If it is no number or out of range.
+/// If the text is not a number, or is out of range.
 pub fn count<T>(text: &str, range: RangeInclusive<T>, base: KbBase) -> Result<T, UsageError>
 where
     T: Copy + PartialOrd + Display + TryFrom<u64>,
@@ -124,18 +124,18 @@ where
     number.ok_or_else(|| UsageError::new(format!("out of range; accepted: {accepted}")))
 }
 
-/// A share of 0 to 100 percent, without a sign.
+/// Parses a percentage from 0 to 100, without a sign.
 ///
 /// # Errors
-/// If it is no such number.
+/// If the text is not a number from 0 to 100.
 pub fn percent(text: &str) -> Result<u8, UsageError> {
     count(text, 0..=100, KbBase::Binary)
 }
 
-/// A decimal number; the caller checks its range.
+/// Parses a decimal number; the caller checks its range.
 ///
 /// # Errors
-/// If it is no finite number.
+/// If the text is not a finite number.
 pub fn decimal(text: &str, accepted: &str) -> Result<f64, UsageError> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite());
     number.ok_or_else(|| refuse(text, accepted))
