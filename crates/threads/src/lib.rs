@@ -6,7 +6,8 @@
 //! | `pool.rs`, `queue.rs` | the threads, and a hardware queue |
 //! | `file` | [`FileDevice`]: a regular file, on every system that the standard library knows |
 //!
-//! On Linux the crate `blkmq-uring` opens files, and is the [`Source`] of their requests where io_uring is forbidden.
+//! On Linux the crate `blkmq-uring` opens files; its requests come through this crate's [`Source`] where io_uring is
+//! forbidden.
 
 mod file;
 mod pool;

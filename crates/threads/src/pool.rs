@@ -1,7 +1,7 @@
-//! [`Pool`]: a bounded number of threads that do requests one at a time, the oldest first; and [`Inbox`]: the
-//! requests that threads have done, on their way back to a hardware queue.
+//! [`Pool`]: a bounded number of threads that perform requests one at a time, oldest first; and [`Inbox`]: the finished
+//! requests on their way back to a hardware queue.
 //!
-//! Threads are started when requests wait that no idle thread will take, and stay until the pool goes.
+//! The pool starts a thread when a request waits and no thread is idle. Threads live as long as the pool.
 
 use crate::{Step, Work};
 #[cfg(not(target_os = "linux"))]
@@ -19,7 +19,7 @@ mod condvar;
 #[cfg(target_os = "linux")]
 mod eventfd;
 
-/// A request for a thread, and where it goes afterwards.
+/// A request for a thread, and the inbox for its result.
 pub(crate) struct Job<W> {
     pub(crate) work: W,
     pub(crate) inbox: Arc<Inbox<W>>,
@@ -28,7 +28,7 @@ pub(crate) struct Job<W> {
 /// The threads of a device. Its hardware queues share them.
 pub struct Pool<W: Work> {
     shared: Arc<Shared<W>>,
-    /// The most threads.
+    /// The maximum number of threads.
     most: usize,
 }
 
@@ -41,23 +41,23 @@ impl<W: Work> fmt::Debug for Pool<W> {
 struct Shared<W: Work> {
     files: W::Files,
     state: Mutex<State<W>>,
-    /// Rung when there are jobs for idle threads, and when the pool goes.
+    /// Notified when jobs wait for idle threads, and when the pool is dropped.
     work: Condvar,
 }
 
 struct State<W> {
     jobs: VecDeque<Job<W>>,
-    /// Threads that sleep, or were rung for and have not looked yet.
+    /// Threads that sleep, or have been notified and not yet checked for jobs.
     idle: usize,
-    /// One of these was rung for. When it looks, it rings for the next one if there is more to do: so no more threads wake than
-    /// find something.
+    /// One idle thread has been notified. When it wakes, it notifies the next if more jobs wait, so that no thread
+    /// wakes without finding work.
     is_called: bool,
     threads: Vec<JoinHandle<()>>,
     is_closed: bool,
 }
 
 impl<W> State<W> {
-    /// Returns whether the caller must ring for a thread, once the lock is released.
+    /// Returns whether the caller must notify a thread after releasing the lock.
     fn calls(&mut self) -> bool {
         let calls = !self.is_called && self.idle > 0 && !self.jobs.is_empty();
         self.is_called |= calls;
@@ -66,12 +66,12 @@ impl<W> State<W> {
 }
 
 impl<W: Work> Shared<W> {
-    /// No code panics under this lock.
+    /// The lock is never poisoned: no code panics while holding it.
     fn lock(&self) -> MutexGuard<'_, State<W>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The loop of a thread of the pool.
+    /// The loop of a pool thread.
     fn work(&self) {
         let mut state = self.lock();
         loop {
@@ -97,10 +97,10 @@ impl<W: Work> Shared<W> {
 }
 
 impl<W: Work> Pool<W> {
-    /// At most `most` threads for the files of a device. Starts one of them.
+    /// Creates a pool of at most `most` threads for the files of a device, and starts one of them.
     ///
     /// # Errors
-    /// If the system refuses that thread.
+    /// If the system refuses to start that thread.
     pub fn new(most: u16, files: W::Files) -> io::Result<Arc<Self>> {
         let state = State {
             jobs: VecDeque::new(),
@@ -121,7 +121,7 @@ impl<W: Work> Pool<W> {
         thread::Builder::new().name("blkmq-io".into()).spawn(move || shared.work())
     }
 
-    /// Hands all of `requests` to the threads, in their order; afterwards they go to `inbox`.
+    /// Hands `requests` to the threads in order, and has them deliver the results to `inbox`.
     pub(crate) fn submit(&self, inbox: &Arc<Inbox<W>>, requests: &mut Vec<W>) {
         let mut state = self.shared.lock();
         for work in requests.drain(..) {
@@ -130,7 +130,7 @@ impl<W: Work> Pool<W> {
         let room = if state.is_closed { 0 } else { self.most - state.threads.len() };
         let missing = state.jobs.len().saturating_sub(state.idle).min(room);
         for _ in 0..missing {
-            // Those that are there do the work if the system refuses more.
+            // If the system refuses another thread, the existing threads do the work.
             let Ok(thread) = self.start() else { break };
             state.threads.push(thread);
         }
@@ -141,7 +141,7 @@ impl<W: Work> Pool<W> {
         }
     }
 
-    /// Takes the requests of `inbox` back that no thread has begun, if `wanted` holds for them.
+    /// Takes back the requests of `inbox` that no thread has begun and for which `wanted` holds.
     pub(crate) fn take_back(&self, inbox: &Arc<Inbox<W>>, wanted: &dyn Fn(&W) -> bool) -> Vec<W> {
         let mut state = self.shared.lock();
         let mut back = Vec::new();
@@ -163,7 +163,7 @@ impl<W: Work> Pool<W> {
 }
 
 impl<W: Work> Pool<W> {
-    /// Lets the threads finish the requests they have begun, and waits for them.
+    /// Lets the threads finish the requests that they have begun, and joins them.
     pub(crate) fn close(&self) {
         let mut state = self.shared.lock();
         state.is_closed = true;
@@ -171,37 +171,37 @@ impl<W: Work> Pool<W> {
         drop(state);
         self.shared.work.notify_all();
         for thread in threads {
-            // A thread that panicked has said so.
+            // The panic of a thread has already been reported.
             let _ = thread.join();
         }
     }
 }
 
 impl<W: Work> Drop for Pool<W> {
-    /// Waits for the threads, so that the files are closed and their locks gone.
+    /// Joins the threads, so that the files are closed and their locks released.
     fn drop(&mut self) {
         self.close();
     }
 }
 
-/// A request that a thread is done with, and how far it came: never [`Step::Again`].
+/// A finished request and its outcome, which is never [`Step::Again`].
 pub(crate) type Done<W> = (W, Step);
 
-/// The requests that are done, and a bell that is rung while there are any.
+/// The finished requests, and a bell that rings while there are any.
 pub(crate) struct Inbox<W> {
-    /// The bell is rung and silenced under the lock: it is rung while there is something, and at no other time.
+    /// The bell is rung and silenced under the lock, so that it rings exactly while the list is not empty.
     done: Mutex<Vec<Done<W>>>,
     bell: Bell,
 }
 
 impl<W> Inbox<W> {
     /// # Errors
-    /// Without a descriptor.
+    /// If the system refuses a descriptor.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { done: Mutex::default(), bell: Bell::new()? })
     }
 
-    /// For threads of the pool.
+    /// Delivers a finished request. Called by pool threads.
     fn put(&self, done: Done<W>) {
         let mut all = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if all.is_empty() {
@@ -210,7 +210,7 @@ impl<W> Inbox<W> {
         all.push(done);
     }
 
-    /// Moves everything that is done into `out`.
+    /// Moves all finished requests into `out`.
     pub(crate) fn take(&self, out: &mut Vec<Done<W>>) {
         let mut all = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.is_empty() {
@@ -219,7 +219,7 @@ impl<W> Inbox<W> {
         }
     }
 
-    /// Sleeps until something is done.
+    /// Sleeps until a request is finished.
     pub(crate) fn wait(&self) {
         self.bell.wait();
     }

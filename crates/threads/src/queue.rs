@@ -1,7 +1,7 @@
-//! [`ThreadQueue`]: one hardware queue whose requests are done by threads.
+//! [`ThreadQueue`]: a hardware queue whose requests are performed by threads.
 //!
-//! *Invariant: work that a thread of the pool may reach has its token inside.* The token leaves it here, when the
-//! work is back. So a queue that is forgotten leaves tokens, and with them payloads, to the threads.
+//! *Invariant: work that a pool thread may reach contains its token.* Only this file takes the token out, once the work
+//! is back. So a leaked queue leaves the tokens, and with them the payloads, to the threads.
 
 use crate::pool::{Done, Inbox};
 use crate::{Pool, RETRY_DELAY, Source, Step, Work};
@@ -20,17 +20,17 @@ pub struct ThreadQueue<S: Source> {
     pool: Arc<Pool<S::Work>>,
     inbox: Arc<Inbox<S::Work>>,
     depth: usize,
-    /// Requests with the pool or in the inbox.
+    /// The number of requests in the pool or the inbox.
     away: usize,
-    /// Accepted since the last doorbell.
+    /// Requests accepted since the last doorbell.
     fresh: Vec<S::Work>,
-    /// To be handed to the pool again, each with the time from which; the earliest first.
+    /// Requests to be retried, each with the earliest time of the retry; sorted by time.
     later: VecDeque<(Instant, S::Work)>,
-    /// For the next requests.
+    /// Free work, reused for new requests.
     free: Vec<S::Work>,
     /// Empty between calls; keeps its capacity.
     done: Vec<Done<S::Work>>,
-    /// The time of the last call that handed work over or took it back.
+    /// The time of the last call that handed over work or took it back.
     looked: Instant,
 }
 
@@ -46,10 +46,10 @@ fn has(work: &impl Work, tag: Tag) -> bool {
 }
 
 impl<S: Source> ThreadQueue<S> {
-    /// A queue for `depth` requests, the work of which `source` makes and `pool` does.
+    /// Creates a queue of `depth` requests, whose work is made by `source` and performed by `pool`.
     ///
     /// # Errors
-    /// Without a descriptor.
+    /// If the system refuses a descriptor.
     pub fn new(pool: Arc<Pool<S::Work>>, source: S, depth: u32) -> io::Result<Self> {
         Ok(Self {
             source,
@@ -69,7 +69,7 @@ impl<S: Source> ThreadQueue<S> {
         self.away + self.fresh.len() + self.later.len()
     }
 
-    /// Hands the fresh requests to the pool.
+    /// Hands the new requests to the pool.
     fn send(&mut self) {
         if self.fresh.is_empty() {
             return;
@@ -78,7 +78,7 @@ impl<S: Source> ThreadQueue<S> {
         self.pool.submit(&self.inbox, &mut self.fresh);
     }
 
-    /// The token of a request that no thread has any more.
+    /// Returns the token of a request that no thread holds any more.
     fn release(&mut self, mut work: S::Work) -> Inflight {
         let rq = work.token_mut().take().expect("a request was accepted with its token");
         work.rest();
@@ -86,7 +86,7 @@ impl<S: Source> ThreadQueue<S> {
         rq
     }
 
-    /// Takes the requests that the threads are done with: gives finished ones to `out`, and keeps those to be retried.
+    /// Takes the requests that the threads have finished: moves completed ones to `out`, and keeps those to be retried.
     fn take(&mut self, now: Instant, out: &mut Vec<Finished>) {
         let mut done = std::mem::take(&mut self.done);
         self.inbox.take(&mut done);
@@ -107,7 +107,7 @@ impl<S: Source> ThreadQueue<S> {
         self.done = done;
     }
 
-    /// Gives every request to `out` that is here or with the pool, as soon as no thread has it.
+    /// Moves every request, here or in the pool, to `out` as soon as no thread holds it.
     fn quiesce(&mut self, out: &mut Vec<Inflight>) {
         let mut unbegun = self.pool.take_back(&self.inbox, &|_| true);
         self.away -= unbegun.len();
@@ -130,7 +130,7 @@ impl<S: Source> ThreadQueue<S> {
 impl<P: IoBuf, S: Source> DeviceQueue<P> for ThreadQueue<S> {
     fn enqueue(&mut self, _: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
         if self.inside() == self.depth {
-            // Every place is taken, so a request will complete.
+            // Every slot is taken, so that a request will complete.
             return Enqueued::Busy(rq, Busy::DevResource);
         }
         let mut work = self.free.pop().unwrap_or_else(|| self.source.blank());
@@ -156,8 +156,8 @@ impl<P: IoBuf, S: Source> DeviceQueue<P> for ThreadQueue<S> {
         self.send();
     }
 
-    /// A request that no thread has begun is given back. A thread in a system call cannot be called off, so a request that
-    /// is in one stays, and its timer begins again.
+    /// Gives back a request that no thread has begun. A thread in a system call cannot be interrupted, so its request
+    /// stays and its timer restarts.
     fn timed_out(&mut self, _: Instant, tag: Tag) -> Expiry {
         let here = self.later.iter().position(|(_, request)| has(request, tag));
         let mut request = here.and_then(|at| self.later.remove(at)).map(|(_, request)| request);
@@ -171,13 +171,13 @@ impl<P: IoBuf, S: Source> DeviceQueue<P> for ThreadQueue<S> {
         }
     }
 
-    /// Only for requests that are tried again; for others the descriptor signals.
+    /// Only needed for retries; all other completions make the descriptor readable.
     #[cfg(target_os = "linux")]
     fn next_event(&self) -> Option<Instant> {
         self.later.front().map(|(from, _)| *from)
     }
 
-    /// The next look, since no descriptor signals.
+    /// The next poll, since no descriptor becomes readable.
     #[cfg(not(target_os = "linux"))]
     fn next_event(&self) -> Option<Instant> {
         let look = (self.away > 0).then(|| self.inbox.bell().next_look(self.looked));
@@ -197,8 +197,8 @@ impl<P: IoBuf, S: Source> DeviceQueue<P> for ThreadQueue<S> {
 }
 
 impl<S: Source> Drop for ThreadQueue<S> {
-    /// As that of a ring: waits until no thread reaches a payload. The engine calls `abandon` first; without that, requests
-    /// that are still held are dropped, which is reported, and their payloads stay in the engine's table.
+    /// Waits, as a ring does, until no thread reaches a payload. The engine calls `abandon` first. Otherwise the
+    /// requests still held are dropped, which is reported, and their payloads stay in the engine's table.
     fn drop(&mut self) {
         self.quiesce(&mut Vec::new());
     }

@@ -1,58 +1,59 @@
-//! [`Work`] and [`Source`]: what a device adds to threads and queues.
+//! [`Work`] and [`Source`]: the parts that a device supplies to threads and queues.
 
 use blkmq_buf::IoBuf;
 use blkmq_core::{IoResult, Nanos};
 use blkmq_engine::{BioTable, Inflight};
 
-/// After a lack of memory, no event announces the end of the shortage: a request is tried again after this.
+/// The delay before a retry after a lack of memory: no event announces the end of the shortage.
 pub const RETRY_DELAY: Nanos = Nanos::from_millis(1);
 
-/// How far a request came.
+/// The outcome of one attempt at a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// It is over.
+    /// The request has ended.
     Done(IoResult),
-    /// The rest is to be requested.
+    /// The rest of the request must be issued.
     Again,
-    /// The system could not do it for the moment.
+    /// The system could not perform the request at this time.
     Later,
 }
 
-/// A request for a thread.
+/// The work for one request, performed by a thread.
 ///
-/// *Invariant: it has its token inside as long as a thread may reach it.*
+/// *Invariant: the work contains its token as long as a thread may reach it.*
 pub trait Work: Send + 'static {
     /// The open files of a device, which its threads share.
     type Files: Send + Sync + 'static;
 
-    /// The token; none while the work is free.
+    /// Returns the token, or `None` while the work is free.
     fn token(&self) -> Option<&Inflight>;
 
-    /// Puts a token in, or takes it out.
+    /// Returns the place of the token, to put it in or take it out.
     fn token_mut(&mut self) -> &mut Option<Inflight>;
 
-    /// Does all of it on the calling thread, which sleeps as long as that takes. Never [`Step::Again`].
+    /// Performs the whole request on the calling thread, which sleeps as long as that takes. Never returns
+    /// [`Step::Again`].
     fn perform(&mut self, files: &Self::Files) -> Step;
 
-    /// It is over: memory that only a large request needs may go.
+    /// Called when the request has ended: memory that only a large request needs may be freed.
     fn rest(&mut self) {}
 }
 
-/// Makes work of the requests to a hardware queue.
+/// Creates the work for the requests of a hardware queue.
 pub trait Source: Send {
     /// Its work.
     type Work: Work;
 
-    /// Work that is free.
+    /// Creates free work.
     fn blank(&self) -> Self::Work;
 
-    /// Has `work` ask for `rq`.
+    /// Prepares `work` for the request `rq`.
     ///
     /// # Errors
-    /// The answer to a request that no thread has to do.
+    /// The result of a request that needs no thread.
     fn begin<P: IoBuf>(&self, work: &mut Self::Work, bios: &BioTable<P>, rq: &Inflight)
     -> IoResult;
 
-    /// Takes notice of work that ended with an I/O error: the file may have become shorter.
+    /// Notes that work has ended with an I/O error: the file may have been truncated.
     fn failed(&self, _work: &Self::Work) {}
 }

@@ -1,4 +1,4 @@
-//! [`OpenError`]: the reasons why a file is no device.
+//! [`OpenError`]: the reasons why a file cannot be opened as a device.
 
 use blkmq_core::PairError;
 use std::path::PathBuf;
@@ -8,9 +8,9 @@ use std::{fmt, io};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is no such parameter, or it has no such value.
+    /// The parameter does not exist, or does not accept the value.
     Parameter(PairError),
-    /// Not of the form `PATH[,KEY=VALUE]...`, at this word; an empty one is the path.
+    /// This word is not of the form `PATH[,KEY=VALUE]...`. The word is empty if the path is missing.
     Syntax(String),
     /// The system refused an operation on the file.
     File {
@@ -19,12 +19,12 @@ pub enum OpenError {
         /// The reason.
         why: io::Error,
     },
-    /// It is no regular file.
+    /// The path does not name a regular file.
     NotAFile {
         /// The file.
         path: PathBuf,
     },
-    /// The file has not room for a sector.
+    /// The file is shorter than one sector.
     Empty {
         /// The file.
         path: PathBuf,

@@ -1,6 +1,7 @@
-//! [`FileDevice`]: a regular file as a device, through the page cache, by what the standard library has for every system.
+//! [`FileDevice`]: a regular file as a device, accessed through the page cache with the portable part of the standard
+//! library.
 //!
-//! No lock keeps other programs from the file, and it has no holes to punch.
+//! The file is not locked against other programs, and holes cannot be punched in it.
 
 mod error;
 mod options;
@@ -32,11 +33,11 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens the file at `path`. With [`size_bytes`](Options::size_bytes), makes it, or makes it longer, first: the new part
-    /// is a hole where the file system has holes.
+    /// Opens the file at `path`. With [`size_bytes`](Options::size_bytes), first creates or extends the file; the new
+    /// part is a hole if the file system supports holes.
     ///
     /// # Errors
-    /// If the system refuses it, it is no regular file, or has not room for a sector.
+    /// If the system refuses, the path does not name a regular file, or the file is shorter than one sector.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let path = path.as_ref();
         let refused = |why| OpenError::File { path: path.into(), why };
@@ -72,17 +73,19 @@ impl FileDevice {
         Ok(Self { shape, notes, file: Arc::new(file), options: options.clone() })
     }
 
-    /// Opens the file that `text` describes, `threads:PATH[,KEY=VALUE]...`; `None` if it is another kind of device.
+    /// Opens the file that `text` describes, `threads:PATH[,KEY=VALUE]...`. Returns `None` if `text` describes another
+    /// kind of device.
     ///
     /// # Errors
-    /// If `text` is not understood, then as [`open`](Self::open).
+    /// If `text` cannot be parsed, or as for [`open`](Self::open).
     #[must_use]
     pub fn described(text: &str) -> Option<Result<Self, OpenError>> {
         let opened = Options::parse(FILE.description(text)?);
         Some(opened.and_then(|(path, options)| Self::open(path, &options)))
     }
 
-    /// The bytes of whole sectors that the file has by now; those that it had if it cannot be asked.
+    /// Returns the present size of the file in bytes, rounded down to whole sectors. If the system does not answer,
+    /// returns the size at opening.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let opened = self.shape.limits.capacity * u64::from(SECTOR_SIZE);

@@ -5,7 +5,7 @@ use blkmq_core::{Given, Parameter, RealDevice, Unit};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 use std::path::PathBuf;
 
-/// As many as a busy disk has use for, and less than most systems allow a program.
+/// The most requests in progress: enough for a busy disk, and below the thread limit of most systems.
 const MOST: u16 = 1024;
 /// The largest file: 2^63 bytes, the limit of offsets, in whole MiB.
 const MAX_BYTES: u64 = ((1 << 43) - 1) << 20;
@@ -14,7 +14,7 @@ const MAX_BYTES: u64 = ((1 << 43) - 1) << 20;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Requests that are done at a time, 1 to 1024.
+    /// Requests in progress at a time, 1 to 1024.
     pub threads: u16,
     /// Hardware queues, 1 to 1024.
     pub hw_queues: u16,
@@ -65,7 +65,7 @@ const fn parameter(name: &'static str, default: &'static str, help: &'static str
     Parameter { name, default, help }
 }
 
-/// For programs that offer devices by name, on systems other than Linux.
+/// The description for programs that offer devices by name. Linux uses the crate `blkmq-uring` instead.
 pub const FILE: RealDevice = RealDevice {
     name: "threads",
     target: "PATH",

@@ -1,4 +1,4 @@
-//! Reads and writes at a place of a file, whatever the system calls them.
+//! Positioned reads and writes, which have different names on different systems.
 
 use std::fs::File;
 use std::io;

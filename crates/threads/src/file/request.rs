@@ -11,25 +11,25 @@ use std::sync::Arc;
 
 /// The answer of a read-only device to every operation that would change it.
 pub(super) const READ_ONLY: IoError = IoError(30);
-/// Pieces of memory that the list of a free request keeps room for, at 16 bytes each.
+/// The capacity, in pieces of memory (16 bytes each), that the list of a free request keeps.
 const KEPT: usize = 64;
 
-/// Work of a file.
+/// The work for one request to a file.
 pub(super) struct Request {
     rq: Option<Inflight>,
     op: Op,
     is_durable: bool,
-    /// The place in the file, in bytes.
+    /// The offset in the file, in bytes.
     at: u64,
-    /// The memory, in the order of the file.
+    /// The memory, in file order.
     pieces: Vec<*mut [u8]>,
 }
 
-// SAFETY: the pointers lead to payloads of the I/O that `rq` stands for. A thread reaches them while it has the request, and
-// payloads may be sent between threads.
+// SAFETY: the pointers lead to payloads of the I/O that `rq` stands for. A thread reaches them only while it holds the
+// request, and payloads may be sent between threads.
 unsafe impl Send for Request {}
 
-/// Makes the work of a file.
+/// Creates the work of a file.
 pub(super) struct Requests {
     pub(super) readonly: bool,
 }
@@ -95,8 +95,9 @@ impl Request {
     fn call(&self, file: &File) -> io::Result<()> {
         let mut at = self.at;
         for piece in &self.pieces {
-            // SAFETY: the piece is of a payload of the I/O whose token is in `self` (`perform` has looked): its bytes stay in
-            // place and only this device reaches them while the token is not back in the engine. `IoBuf` promises both, and
+            // SAFETY: the piece belongs to a payload of the I/O whose token is in `self` (`perform` has checked). Until
+            // the token is back in the engine, the bytes stay in place and only this device reaches them. `IoBuf`
+            // promises both, and that the ranges do not overlap; `begin` has left out empty ranges.
             // that the ranges do not overlap; `begin` has left out empty ones.
             let bytes = unsafe { &mut **piece };
             match self.op {
@@ -113,7 +114,7 @@ impl Request {
 fn read(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match position::read(file, bytes, at) {
-            // The file has become shorter.
+            // The file was truncated.
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(done) => {
                 bytes = &mut bytes[done..];

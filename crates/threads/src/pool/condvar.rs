@@ -1,10 +1,11 @@
-//! [`Bell`] where clients sleep on no descriptor: they look at times ([`next_look`](Bell::next_look)).
+//! [`Bell`] on systems where clients cannot sleep on a descriptor: they poll at the times given by
+//! [`next_look`](Bell::next_look).
 
 use blkmq_core::{Instant, Nanos};
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How long a client may sleep without a look: some reads of an SSD.
+/// The polling interval of a sleeping client: a few reads of an SSD.
 const LOOK: Nanos = Nanos::from_micros(200);
 
 pub(crate) struct Bell {
@@ -32,13 +33,13 @@ impl Bell {
         *self.lock() = false;
     }
 
-    /// Sleeps until the bell rings, if it does not already.
+    /// Sleeps until the bell rings. Returns immediately if it rings already.
     pub(super) fn wait(&self) {
         let rings = self.rung.wait_while(self.lock(), |rings| !*rings);
         drop(rings.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// When a client looks that has looked at `now`.
+    /// Returns the time of the poll after one at `now`.
     pub(crate) fn next_look(&self, now: Instant) -> Instant {
         now + LOOK
     }

@@ -9,13 +9,13 @@ pub(crate) struct Bell(EventFd);
 
 impl Bell {
     /// # Errors
-    /// Without a descriptor.
+    /// If the system refuses a descriptor.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?))
     }
 
     pub(super) fn ring(&self) {
-        // The counter has room: it is at 0.
+        // The counter is 0, so that the write cannot block.
         let _ = self.0.write(1);
     }
 
@@ -23,9 +23,9 @@ impl Bell {
         let _ = self.0.read();
     }
 
-    /// Sleeps until the bell rings, if it does not already.
+    /// Sleeps until the bell rings. Returns immediately if it rings already.
     pub(super) fn wait(&self) {
-        // Whatever else ends the sleep: the caller looks again.
+        // Errors and interruptions are ignored: the caller checks again.
         let _ = poll(&mut [PollFd::new(self.fd(), PollFlags::POLLIN)], PollTimeout::NONE);
     }
 
