@@ -1,4 +1,4 @@
-//! [`Device`]: a device of ublk, from its making to its end.
+//! [`Device`]: a ublk device, from its creation to its deletion.
 
 use crate::queues::control;
 use crate::wire::{
@@ -11,27 +11,28 @@ use std::path::Path;
 use std::time::Duration;
 
 const CONTROL: &str = "/dev/ublk-control";
-/// A device of this number exists.
+/// A device with this number exists.
 const EEXIST: i32 = 17;
-/// Another process serves it: a character device is opened once.
+/// Another process serves the device: its character device can be open only once.
 const EBUSY: i32 = 16;
-/// The kernel has no queue to take up.
+/// The kernel has no queue to recover.
 const EINVAL: i32 = 22;
-/// The features of each device. All kernels from 6.3 on have them.
+/// The features requested for each device. All kernels from 6.3 on have them.
 const FEATURES: u64 = CMD_IOCTL_ENCODE | USER_RECOVERY | USER_RECOVERY_REISSUE;
-/// Looks at a device whose process is gone, while the kernel clears up behind it, and the pause between two of them.
+/// The number of checks on a device whose process has ended, while the kernel cleans up, and the pause between two
+/// checks.
 const LOOKS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The reason why a device cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum UblkError {
-    /// The driver is not there.
+    /// The driver is not loaded.
     #[error(
         "{CONTROL} is missing; load the driver with 'modprobe ublk_drv', on a kernel built with CONFIG_BLK_DEV_UBLK"
     )]
     NoDriver,
-    /// The process may not use the driver.
+    /// The process has no permission to use the driver.
     #[error("{CONTROL} may not be opened; ublk needs root, or CAP_SYS_ADMIN")]
     NoRights,
     /// The kernel does not report its features.
@@ -40,23 +41,23 @@ pub enum UblkError {
     /// The kernel lacks features.
     #[error("this kernel's ublk has the features {has:#x}, and not {wanted:#x}")]
     Lacks {
-        /// Its features.
+        /// The features that the kernel has.
         has: u64,
-        /// Those that are missing.
+        /// The missing features.
         wanted: u64,
     },
-    /// Another process serves a device of this number.
+    /// Another process serves the device with this number.
     #[error("/dev/ublkb{0} is served by another process; accepted: a number that is free")]
     Taken(u32),
-    /// There can be no device of this kind.
+    /// No device can have these dimensions.
     #[error("{queues} queues with {depth} tags; accepted: from 1, and up to {MOST_DEPTH} tags")]
     Impossible {
-        /// Queues.
+        /// The number of queues.
         queues: u16,
-        /// Tags of each.
+        /// The tags of each queue.
         depth: u16,
     },
-    /// The kernel has changed a setting that has to be as it is.
+    /// The kernel has changed a setting that must stay as requested.
     #[error("the kernel has changed {0}")]
     Changed(String),
     /// A command was refused.
@@ -64,7 +65,7 @@ pub enum UblkError {
     Refused {
         /// The command.
         command: Control,
-        /// The number of the device.
+        /// The device number.
         device: u32,
         /// The reason.
         error: io::Error,
@@ -74,18 +75,18 @@ pub enum UblkError {
     File(String, io::Error),
 }
 
-/// The past of a device.
+/// The history of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// The number was free.
+    /// The device number was free.
     New,
-    /// A device of the number that no process served was deleted: it had stopped, or other settings.
+    /// An existing device that no process served was deleted: it had stopped, or had other settings.
     Replaced,
-    /// The device was left behind by a process that ended without stopping it. Its users wait for their requests.
+    /// A process ended without stopping the device. Its users wait for their requests.
     Recovered,
 }
 
-/// A device that was added, or taken up.
+/// A device that was added or recovered.
 #[derive(Debug)]
 pub struct Device {
     control: File,
@@ -94,12 +95,12 @@ pub struct Device {
 }
 
 impl Device {
-    /// Makes the device `/dev/ublkbN`, which has `queues` at most, one for each processor, and reads back whatever the kernel has
-    /// made of the settings. Takes up the device of this number that a process has left behind, if it has the same settings, and
-    /// replaces another one. Waits up to five seconds for the end of that process.
+    /// Creates the device `/dev/ublkbN`, with one queue for each processor but at most `wanted.queues`, and reads the
+    /// settings back from the kernel. If a process has left a device with this number behind, it is recovered if its
+    /// settings are the same, and replaced otherwise. Waits up to five seconds for the end of that process.
     ///
     /// # Errors
-    /// If there is no driver, it refuses, or another process serves a device of this number.
+    /// If the driver is missing or refuses, or another process serves the device with this number.
     pub fn add(wanted: Info, params: &Params) -> Result<Self, UblkError> {
         let Info { queues, depth, device, .. } = wanted;
         if queues == 0 || depth == 0 || depth > MOST_DEPTH {
@@ -107,7 +108,7 @@ impl Device {
         }
         let (control, features) = driver()?;
         let wanted = Info { pid: -1, flags: FEATURES, ..wanted };
-        // A device that is taken up may lack it.
+        // A recovered device may lack `UPDATE_SIZE`.
         let asked = Info { flags: FEATURES | features & UPDATE_SIZE, ..wanted };
         let (mut control, mut origin, mut bytes) = (control, Origin::New, asked.to_bytes());
         let mut added = send(&control, Control::Add, device, &mut bytes, 0);
@@ -134,7 +135,7 @@ impl Device {
     fn remove(&self) -> Result<(), UblkError> {
         let Info { device, state, .. } = self.info;
         if state == STATE_DEAD {
-            // It opens only once: this fails while a process prepares to serve it.
+            // The device can be open only once: this fails while another process prepares to serve it.
             match open(&format!("/dev/ublkc{device}")) {
                 Err(UblkError::File(_, error)) if error.raw_os_error() == Some(EBUSY) => {
                     return Err(UblkError::Taken(device));
@@ -145,13 +146,13 @@ impl Device {
         self.delete()
     }
 
-    /// Sets the parameters, and compares them with those that the kernel has taken.
+    /// Sets the parameters, and compares them with those that the kernel has accepted.
     fn describe(&self, wanted: Info, params: &Params) -> Result<(), UblkError> {
         self.send(Control::SetParams, &mut params.to_bytes(), 0)?;
         self.compare(wanted, params)
     }
 
-    /// Compares the device with the settings that it should have.
+    /// Compares the device with the settings requested.
     fn compare(&self, wanted: Info, params: &Params) -> Result<(), UblkError> {
         if !self.info.keeps(&wanted) {
             let text = format!("the description of a device: {wanted:?} became {:?}", self.info);
@@ -167,28 +168,28 @@ impl Device {
         Err(UblkError::Changed(format!("the parameters of a device: {params:?} became {taken:?}")))
     }
 
-    /// The description, as the kernel has it.
+    /// Returns the description of the device, as the kernel reports it.
     #[must_use]
     pub fn info(&self) -> &Info {
         &self.info
     }
 
-    /// The past of the device.
+    /// Returns the history of the device.
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// Opens the character device, whose queues are served by the thread that [fetches](crate::queues::Queues::fetch) them. It can
-    /// be open once. One that was left behind can be taken up again as long as no process ends between this call and the fetching
-    /// of every tag: the kernel does not take up half-fetched ones.
+    /// Opens the character device, which can be open only once. The thread that [fetches](crate::queues::Queues::fetch)
+    /// the queues serves them. A device left behind can be recovered again unless a process ends between this call and
+    /// the fetching of every tag: the kernel does not recover half-fetched devices.
     ///
     /// # Errors
-    /// If it is not there, or open.
+    /// If the device does not exist, or is open already.
     pub fn open(&self) -> Result<File, UblkError> {
         if self.origin == Origin::Recovered {
             let result = retry(|| self.send(Control::StartRecovery, &mut [], 0));
-            // A process that ended before it fetched a tag has begun already.
+            // EINVAL: recovery was already begun by a process that ended before it fetched a tag.
             if result.as_ref().err().and_then(errno) != Some(EINVAL) {
                 result?;
             }
@@ -196,8 +197,8 @@ impl Device {
         open(&format!("/dev/ublkc{}", self.info.device))
     }
 
-    /// Starts the device: the block device appears, or has its requests again. Waits until every tag was fetched and, in kernels before 6.19, until the
-    /// partitions were read, so that another thread has to serve.
+    /// Starts the device: the block device appears, or gets its requests back. Waits until every tag has been fetched
+    /// and, in kernels before 6.19, until the partitions have been read. So another thread has to serve the queues.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -209,7 +210,8 @@ impl Device {
         self.send(command, &mut [], std::process::id().into())
     }
 
-    /// Gives the block device another size, in sectors, which its users see immediately. Returns false if it cannot have one.
+    /// Changes the size of the block device, in sectors, which takes effect immediately. Returns false if the device
+    /// lacks the feature.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -236,8 +238,8 @@ impl Device {
         self.send(Control::Delete, &mut [], 0)
     }
 
-    /// Gives up a device that was not started: a new one is deleted, and one that was left behind waits for the next process.
-    /// Its [file](Self::open) has to be closed.
+    /// Gives up a device that was not started: a new device is deleted, and a recovered one is left for the next
+    /// process. Its [file](Self::open) must be closed.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -268,7 +270,7 @@ fn send(
     result.map_err(|error| UblkError::Refused { command, device, error })
 }
 
-/// The description of a device whose process is gone, once the kernel has noticed that.
+/// Returns the description of a device whose process has ended, once the kernel has noticed its end.
 fn left_behind(control: &File, device: u32) -> Result<Info, UblkError> {
     for _ in 0..LOOKS {
         let mut bytes = Info::default().to_bytes();
@@ -277,7 +279,7 @@ fn left_behind(control: &File, device: u32) -> Result<Info, UblkError> {
         if info.state != STATE_LIVE {
             return Ok(info);
         }
-        // In a container the last server may have had this one's number.
+        // In a container the previous server may have had the same pid as this process.
         let is_other = u32::try_from(info.pid).is_ok_and(|pid| pid != std::process::id());
         if is_other && Path::new(&format!("/proc/{}", info.pid)).exists() {
             break;
@@ -287,7 +289,7 @@ fn left_behind(control: &File, device: u32) -> Result<Info, UblkError> {
     Err(UblkError::Taken(device))
 }
 
-/// Repeats a command while the kernel is busy with the end of a process.
+/// Repeats a command while the kernel cleans up after a process.
 fn retry(mut command: impl FnMut() -> Result<(), UblkError>) -> Result<(), UblkError> {
     let mut result = command();
     for _ in 1..LOOKS {
@@ -312,16 +314,16 @@ fn open(path: &str) -> Result<File, UblkError> {
     opened.map_err(|error| UblkError::File(path.to_owned(), error))
 }
 
-/// Checks that devices can be made: the driver is there, this process may use it, and it has the features needed.
+/// Checks that devices can be created: the driver is loaded, this process may use it, and it has the features needed.
 /// Changes nothing.
 ///
 /// # Errors
-/// Names the missing prerequisite.
+/// Names the first missing prerequisite.
 pub fn check_driver() -> Result<(), UblkError> {
     driver().map(drop)
 }
 
-/// The file of the driver, and its features.
+/// Opens the control file of the driver, and returns its features.
 fn driver() -> Result<(File, u64), UblkError> {
     let control = open(CONTROL).map_err(|error| match error {
         UblkError::File(path, error) => refused(path, error),
@@ -333,13 +335,13 @@ fn driver() -> Result<(File, u64), UblkError> {
     lacks(has).map_or(Ok((control, has)), Err)
 }
 
-/// The reason why the driver cannot be reached.
+/// Returns the reason why the driver cannot be opened.
 fn refused(path: String, error: io::Error) -> UblkError {
     use io::ErrorKind as K;
     match error.kind() {
         K::NotFound => UblkError::NoDriver,
         K::PermissionDenied => UblkError::NoRights,
-        // A node without a driver behind it.
+        // ENXIO or ENODEV: a device node without a driver.
         _ if error.raw_os_error().is_some_and(|it| it == 6 || it == 19) => UblkError::NoDriver,
         _ => UblkError::File(path, error),
     }

@@ -1,4 +1,4 @@
-//! The server's side of ublk: a block device of Linux, `/dev/ublkbN`, whose requests a program carries out.
+//! The server's side of ublk: a Linux block device, `/dev/ublkbN`, whose requests a program performs.
 //!
 //! | module | |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | [`control`] | a device: added, described, started, stopped, deleted |
 //! | [`queues`] | the requests of a started device, taken from the kernel and answered |
 //!
-//! Data is copied by the kernel between its pages and a buffer of each tag (the copy mode of ublk). The crate knows no disk,
-//! no thread and no clock: `blkmq-server` has them. `unsafe` is in `queues/kernel.rs` alone.
+//! The kernel copies data between its pages and a buffer for each tag (ublk's copy mode). The crate has no disk, thread
+//! or clock: `blkmq-server` has them. Only `queues/kernel.rs` contains `unsafe`.
 
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]

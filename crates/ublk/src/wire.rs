@@ -1,15 +1,15 @@
 //! The bytes of commands, parameters and descriptors. All numbers have the byte order of the machine.
 //!
-//! Nothing here is I/O: `control.rs` and `queues` send these bytes.
+//! This module performs no I/O: `control.rs` and `queues` send these bytes.
 
 use std::ops::Range;
 
-/// Bytes of a sector, the unit of all places and lengths of requests.
+/// Bytes of a sector, the unit of all positions and lengths.
 pub const SECTOR: u32 = 512;
 /// The most tags of a queue.
 pub const MOST_DEPTH: u16 = 4096;
 
-/// The direction bits of an ioctl, its size, the letter `u` and its number.
+/// Encodes an ioctl number: the direction bits, the size, the letter `u`, and the number of the command.
 const fn command(direction: u32, size: u32, number: u32) -> u32 {
     direction << 30 | size << 16 | (b'u' as u32) << 8 | number
 }
@@ -19,32 +19,32 @@ const READ_WRITE: u32 = 3;
 /// A command to `/dev/ublk-control`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Control {
-    /// The [`Info`] of a device.
+    /// Gets the [`Info`] of a device.
     GetInfo,
-    /// Makes a device.
+    /// Creates a device.
     Add,
     /// Deletes a device, and waits until nothing refers to it.
     Delete,
-    /// Starts it, once every tag was fetched.
+    /// Starts a device once every tag has been fetched.
     Start,
-    /// Stops it.
+    /// Stops a device.
     Stop,
-    /// Sets its [`Params`].
+    /// Sets the [`Params`] of a device.
     SetParams,
-    /// Gets its [`Params`].
+    /// Gets the [`Params`] of a device.
     GetParams,
-    /// Takes up a device that a process has left behind: its tags can be fetched anew.
+    /// Begins the recovery of a device that a process has left behind: its tags can be fetched again.
     StartRecovery,
-    /// Ends that, once every tag was fetched: the device has its requests again.
+    /// Ends the recovery once every tag has been fetched: the device gets its requests back.
     EndRecovery,
-    /// The features of the kernel: 8 bytes.
+    /// Gets the features of the kernel, 8 bytes.
     GetFeatures,
-    /// Gives a device another size, in sectors, while it is served. Kernels from 6.16 on have it.
+    /// Changes the size of a device, in sectors, while it is served. Kernels from 6.16 on have it.
     UpdateSize,
 }
 
 impl Control {
-    /// Its number for the kernel.
+    /// Returns the opcode in the kernel's interface.
     #[must_use]
     pub const fn opcode(self) -> u32 {
         match self {
@@ -62,7 +62,7 @@ impl Control {
         }
     }
 
-    /// Its name in messages.
+    /// Returns the name for messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -81,13 +81,13 @@ impl Control {
     }
 }
 
-/// Takes a free tag of a queue, to get a request with it.
+/// Passes a free tag to the kernel, which completes the command with the tag's first request.
 pub const FETCH: u32 = command(READ_WRITE, 16, 0x20);
-/// Answers the request of a tag, to get the next one with it.
+/// Answers the request of a tag; the kernel completes the command with the tag's next request.
 pub const COMMIT_AND_FETCH: u32 = command(READ_WRITE, 16, 0x21);
 
-/// The bytes of a control command behind the head of its entry: of a device, with a buffer at an address of this process,
-/// and a number.
+/// Returns the bytes of a control command that follow the head of its entry. `address` and `length` describe a buffer
+/// of this process.
 #[must_use]
 pub fn control_bytes(device: u32, address: u64, length: u16, data: u64) -> [u8; 80] {
     let mut bytes = [0; 80];
@@ -100,8 +100,8 @@ pub fn control_bytes(device: u32, address: u64, length: u16, data: u64) -> [u8; 
     bytes
 }
 
-/// The bytes of [`FETCH`] and [`COMMIT_AND_FETCH`]: of a tag, with the result of its last request, and the address of its
-/// buffer.
+/// Returns the bytes of [`FETCH`] or [`COMMIT_AND_FETCH`] for a tag, with the result of its last request and the
+/// address of its buffer.
 #[must_use]
 pub fn io_bytes(queue: u16, tag: u16, result: i32, address: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
@@ -120,12 +120,12 @@ fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("the range has N bytes")
 }
 
-/// The opcodes are those that the kernel decodes as an ioctl's. All kernels from 6.3 on have them.
+/// Opcodes are encoded as ioctl numbers. All kernels from 6.3 on have this.
 pub const CMD_IOCTL_ENCODE: u64 = 1 << 6;
 
-/// A device outlives the process that serves it, and waits for another one.
+/// A device outlives the process that serves it, and waits for another process.
 pub const USER_RECOVERY: u64 = 1 << 3;
-/// The next process gets the requests that the last one had not answered, too.
+/// The next process also gets the requests that the previous one had not answered.
 pub const USER_RECOVERY_REISSUE: u64 = 1 << 4;
 
 /// The size of a device can be changed.
@@ -139,27 +139,27 @@ pub const STATE_LIVE: u16 = 1;
 /// The description of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Info {
-    /// Its queues.
+    /// The number of queues.
     pub queues: u16,
     /// The tags of each queue.
     pub depth: u16,
-    /// Its state.
+    /// The state, such as [`STATE_LIVE`].
     pub state: u16,
-    /// The most bytes of a request's data.
+    /// The most bytes of data in a request.
     pub max_bytes: u32,
-    /// Its number, as in `/dev/ublkbN`.
+    /// The device number, as in `/dev/ublkbN`.
     pub device: u32,
-    /// The process that serves it, or -1.
+    /// The pid of the process that serves the device, or -1.
     pub pid: i32,
-    /// Features that it has.
+    /// The features of the device.
     pub flags: u64,
 }
 
 impl Info {
-    /// Bytes of a description.
+    /// The length in bytes.
     pub const LEN: usize = 64;
 
-    /// Its bytes.
+    /// Encodes the description.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -173,7 +173,8 @@ impl Info {
         bytes
     }
 
-    /// Returns whether the kernel has made `wanted` this: nothing but fewer queues, and further features.
+    /// Returns whether this, as the kernel reports it, agrees with `wanted`: it may have fewer queues and further
+    /// features, but no other difference.
     #[must_use]
     pub fn keeps(&self, wanted: &Self) -> bool {
         self.depth == wanted.depth
@@ -182,7 +183,7 @@ impl Info {
             && (1..=wanted.queues).contains(&self.queues)
     }
 
-    /// The description that has these bytes.
+    /// Decodes a description.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         Self {
@@ -197,56 +198,56 @@ impl Info {
     }
 }
 
-/// Parameters of a device are there: its size and its blocks.
+/// The parameters include size and blocks.
 const BASIC: u32 = 1;
-/// Parameters of a device are there: its discards and zeroes.
+/// The parameters include discards and zeroes.
 const DISCARD: u32 = 2;
 
-/// Nothing can be written.
+/// The device is read-only.
 pub const READ_ONLY: u32 = 1;
-/// The disk rotates.
+/// The device rotates.
 pub const ROTATIONAL: u32 = 2;
-/// A write is durable after a flush only.
+/// A write is durable only after a flush.
 pub const VOLATILE_CACHE: u32 = 4;
-/// A write can ask to be durable.
+/// A write can request durability (FUA).
 pub const FUA: u32 = 8;
 
-/// The parameters of a device. Sizes of blocks are powers of two, as exponents.
+/// The parameters of a device. The sizes of blocks are powers of two, given as exponents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Params {
     /// [`READ_ONLY`], [`ROTATIONAL`], [`VOLATILE_CACHE`] and [`FUA`].
     pub attributes: u32,
-    /// The logical block.
+    /// The logical block size, as an exponent of two.
     pub logical: u8,
-    /// The physical block.
+    /// The physical block size, as an exponent of two.
     pub physical: u8,
-    /// The best length of a request.
+    /// The optimal length of a request, as an exponent of two.
     pub io_opt: u8,
-    /// The least length that does not cost more.
+    /// The minimum length of an efficient request, as an exponent of two.
     pub io_min: u8,
-    /// Sectors of a read or write.
+    /// The most sectors of a read or write.
     pub max_sectors: u32,
-    /// A request crosses no multiple of so many sectors; 0 for no such rule.
+    /// No request crosses a multiple of this many sectors; 0 if there is no such boundary.
     pub chunk_sectors: u32,
-    /// Sectors of the device.
+    /// The size of the device in sectors.
     pub sectors: u64,
-    /// The unit of discards in bytes; 0 if there are none.
+    /// The granularity of discards in bytes; 0 if discards are not supported.
     pub discard_granularity: u32,
-    /// Sectors of a discard; 0 if there are none.
+    /// The most sectors of a discard; 0 if discards are not supported.
     pub max_discard_sectors: u32,
-    /// Sectors of a write of zeroes; 0 if there are none.
+    /// The most sectors of a write of zeroes; 0 if it is not supported.
     pub max_zeroes_sectors: u32,
 }
 
 impl Params {
-    /// Bytes of the two groups of parameters with their head.
+    /// The length in bytes of both groups of parameters with their head.
     pub const LEN: usize = 60;
 
-    /// Its bytes.
+    /// Encodes the parameters.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
-        // The kernel refuses a group of discards without a unit.
+        // The kernel refuses a group of discards without a granularity.
         let has_ranges = self.max_discard_sectors > 0 || self.max_zeroes_sectors > 0;
         let types = if has_ranges { BASIC | DISCARD } else { BASIC };
         put(&mut bytes, 0, &(Self::LEN as u32).to_ne_bytes());
@@ -260,13 +261,13 @@ impl Params {
             put(&mut bytes, 44, &self.discard_granularity.to_ne_bytes());
             put(&mut bytes, 48, &self.max_discard_sectors.to_ne_bytes());
             put(&mut bytes, 52, &self.max_zeroes_sectors.to_ne_bytes());
-            // Ranges of a discard: the driver takes one.
+            // The most ranges of a discard: the driver accepts one.
             put(&mut bytes, 56, &1_u16.to_ne_bytes());
         }
         bytes
     }
 
-    /// The parameters that have these bytes.
+    /// Decodes parameters.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         Self {
@@ -288,54 +289,55 @@ impl Params {
 /// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// The buffer is filled from the disk.
+    /// Fills the buffer from the disk.
     Read,
-    /// The buffer goes to the disk.
+    /// Writes the buffer to the disk.
     Write,
-    /// Writes that have ended become durable.
+    /// Makes completed writes durable.
     Flush,
-    /// The data is not needed.
+    /// Declares the data unneeded.
     Discard,
-    /// The data becomes zero. With `no_hole` its room is kept.
+    /// Zeroes the range.
     WriteZeroes {
-        /// The room is kept.
+        /// Whether the range stays allocated.
         no_hole: bool,
     },
-    /// A kind that is not announced.
+    /// An operation that was not announced.
     Other(u8),
 }
 
 /// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptor {
-    /// Its kind.
+    /// The operation.
     pub op: Op,
-    /// It is durable when it is answered.
+    /// Whether the data must be durable before the answer (FUA).
     pub fua: bool,
-    /// Its first sector.
+    /// The first sector.
     pub sector: u64,
-    /// Its sectors.
+    /// The number of sectors.
     pub sectors: u32,
 }
 
-/// The bounds of requests. The kernel keeps to the parameters of a device, but nothing relies on that.
+/// The bounds of requests. The kernel respects the parameters of a device, but nothing relies on that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allowed {
-    /// Bytes of the disk.
+    /// The size of the disk in bytes.
     pub bytes: u64,
     /// The most bytes of a read or write.
     pub most: u32,
-    /// The device takes discards.
+    /// Whether the device supports discards.
     pub discards: bool,
-    /// Nothing can be written.
+    /// Whether the device is read-only.
     pub is_read_only: bool,
 }
 
 impl Descriptor {
-    /// Bytes of a descriptor.
+    /// The length in bytes.
     pub const LEN: usize = 24;
 
-    /// The bytes of the disk that the request is about, none for one without data; `None` if the request is not allowed.
+    /// Returns the bytes of the disk that the request covers: an empty range for a request without data, or `None` if
+    /// the request is not allowed.
     #[must_use]
     pub fn range(&self, allowed: &Allowed) -> Option<Range<u64>> {
         let most = match self.op {
@@ -351,7 +353,7 @@ impl Descriptor {
         ((1..=most).contains(&len) && end <= allowed.bytes && !is_forbidden).then_some(at..end)
     }
 
-    /// The request that has these bytes.
+    /// Decodes a descriptor.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let word = u32::from_ne_bytes(get(bytes, 0));
@@ -372,7 +374,8 @@ impl Descriptor {
     }
 }
 
-/// The place in the character device of a queue's descriptors. Queues have a fixed distance, whatever their depth.
+/// Returns the offset of a queue's descriptors in the character device. Queues are a fixed distance apart, whatever
+/// their depth.
 #[must_use]
 pub fn descriptors_at(queue: u16, page: usize) -> u64 {
     let most = usize::from(MOST_DEPTH) * Descriptor::LEN;
@@ -493,7 +496,7 @@ mod tests {
         assert_eq!(ranges, [true, false, false, false]);
     }
 
-    /// With the distance of a queue's own depth, all queues would read the descriptors of the first.
+    /// If the distance depended on the queue's own depth, all queues would read the descriptors of the first.
     #[test]
     fn queues_have_a_fixed_distance() {
         assert_eq!([0, 1, 3].map(|queue| descriptors_at(queue, 4096)), [0, 98_304, 294_912]);

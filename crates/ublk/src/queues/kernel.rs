@@ -5,11 +5,12 @@
 //! This file is the only one with `unsafe`. The argument has three parts.
 //!
 //! - A [`Mapping`] owns its pages, and every access to them is checked against its length.
-//! - Descriptors are written by the kernel at any time. No reference to them is made: each is copied once, out of a mapping
-//!   that cannot be written, and looked at in the copy.
-//! - The address of a buffer is with the kernel from the command that passes it until the completion of that command. The
-//!   buffer of a tag is lent as a slice in between only, which [`Rings`] knows by the state of the tag. Buffers of tags that
-//!   the kernel has not given up are leaked, and so is the buffer of a control command whose completion was not seen.
+//! - The kernel may write descriptors at any time. So no reference to them is made: each is copied once from a
+//!   read-only mapping, and only the copy is read.
+//! - The kernel may access a buffer from the command that passes its address until the completion of that command.
+//!   [`Rings`] lends the buffer of a tag as a slice only outside of that time, which it knows by the state of the tag.
+//!   Buffers of tags that the kernel has not returned are leaked, and so is the buffer of a control command whose
+//!   completion was not seen.
 #![allow(unsafe_code)]
 
 use crate::wire::{self, Control, Descriptor};
@@ -22,7 +23,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
-/// Sends a control command, and waits until the kernel has carried it out. Returns its result, a negative errno included.
+/// Sends a control command, and waits for its completion. Returns its result, which is a negative errno on failure.
 ///
 /// # Errors
 /// If there is no ring, or the kernel refuses to wait.
@@ -55,7 +56,7 @@ pub(crate) fn control(
     Ok(completion.result())
 }
 
-/// Pages of this process.
+/// Memory pages of this process.
 #[derive(Debug)]
 struct Mapping {
     start: NonNull<u8>,
@@ -63,35 +64,35 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// The descriptors of a queue.
+    /// Maps the descriptors of a queue.
     fn descriptors(file: &File, queue: u16, depth: u16) -> io::Result<Self> {
         let page = rustix::param::page_size();
         let len = (usize::from(depth) * Descriptor::LEN).next_multiple_of(page);
         let (protection, at) = (ProtFlags::READ, wire::descriptors_at(queue, page));
-        // SAFETY: a new mapping takes no place of others.
+        // SAFETY: a new mapping overlaps no other.
         let start = unsafe { mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, at) }?;
         Ok(Self { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
     }
 
-    /// Memory that holds zeroes; the system gives it when it is first used.
+    /// Maps zeroed memory, which the system allocates on first use.
     fn memory(len: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping takes no place of others.
+        // SAFETY: a new mapping overlaps no other.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), len, protection, MapFlags::PRIVATE) }?;
         Ok(Self { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
     }
 
-    /// The address of `len` bytes from `at` on.
+    /// Returns the address of the `len` bytes from offset `at` on.
     fn at(&self, at: usize, len: usize) -> NonNull<u8> {
         assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "{at} and {len} bytes");
-        // SAFETY: the sum is inside of the mapping.
+        // SAFETY: the sum is inside the mapping.
         unsafe { self.start.add(at) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the pages are this mapping's, and no pointer into them is kept.
+        // SAFETY: this mapping owns the pages, and no pointer into them is kept.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -99,19 +100,19 @@ impl Drop for Mapping {
 /// The holder of a tag, and of its buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holder {
-    /// No command was sent for it yet, or its request waits for an answer.
+    /// This process: no command has been sent for the tag, or its request waits for an answer.
     Us,
-    /// A command of it has no completion yet.
+    /// The kernel: a command of the tag has not completed.
     Kernel,
-    /// The kernel has ended it.
+    /// The kernel has ended the tag.
     Nobody,
 }
 
-/// The ring of a thread, with the descriptors and the buffers of the queues that it serves. A tag has a number: that of its
-/// queue, times the depth, and its own.
+/// The ring of a thread, with the descriptors and buffers of its queues. The number of a tag is its index in its queue
+/// plus the queue's index times the depth.
 pub(crate) struct Rings {
     ring: IoUring,
-    /// The ring's commands refer to it.
+    /// Must stay open: the ring's commands refer to it.
     file: File,
     depth: u16,
     max_bytes: u32,
@@ -125,7 +126,7 @@ impl Rings {
         let tags = usize::from(queues) * usize::from(depth);
         let descriptors = (0..queues).map(|queue| Mapping::descriptors(&file, queue, depth));
         Ok(Self {
-            // Each tag has a command at a time, so that no entry is ever missing.
+            // Each tag has one command at a time, so the ring always has a free entry.
             ring: IoUring::new(u32::from(queues) * u32::from(depth))?,
             descriptors: descriptors.collect::<io::Result<_>>()?,
             file,
@@ -140,7 +141,7 @@ impl Rings {
         self.holders.len()
     }
 
-    /// The descriptor that becomes readable when the kernel has a request.
+    /// Returns the descriptor that becomes readable when the kernel has a request.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         AsFd::as_fd(&self.ring)
     }
@@ -153,29 +154,29 @@ impl Rings {
         self.buffers.at(number * self.max_bytes as usize, len)
     }
 
-    /// The first bytes of the buffer of a tag; `None` if it has fewer.
+    /// Returns the first `len` bytes of the buffer of a tag, or `None` if the buffer is smaller.
     ///
     /// # Panics
-    /// If the kernel has the tag.
+    /// If the kernel holds the tag.
     pub(crate) fn data(&mut self, number: usize, len: usize) -> Option<&mut [u8]> {
         assert_eq!(self.holders[number], Holder::Us, "the buffer of tag {number}");
         if len > self.max_bytes as usize {
             return None;
         }
         let start = self.buffer(number, len);
-        // SAFETY: the bytes are mapped, hold zeroes at first, are of this tag alone, and the kernel does not have them.
+        // SAFETY: the bytes are mapped, were zeroed, belong to this tag alone, and the kernel does not access them.
         Some(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) })
     }
 
-    /// Returns whether this process has the tag.
+    /// Returns whether this process holds the tag.
     pub(crate) fn is_taken(&self, number: usize) -> bool {
         self.holders[number] == Holder::Us
     }
 
-    /// The descriptor of a tag, by value.
+    /// Copies the descriptor of a tag.
     ///
     /// # Panics
-    /// If the kernel has the tag.
+    /// If the kernel holds the tag.
     pub(crate) fn descriptor(&self, number: usize) -> Descriptor {
         assert_eq!(self.holders[number], Holder::Us, "the descriptor of tag {number}");
         let (queue, tag) = self.place(number);
@@ -192,10 +193,10 @@ impl Rings {
         ((number / depth) as u16, (number % depth) as u16)
     }
 
-    /// Queues a command of a tag, which has the kernel hold it.
+    /// Queues a command of a tag, which passes the tag to the kernel.
     ///
     /// # Panics
-    /// If the kernel has the tag already.
+    /// If the kernel holds the tag already.
     pub(crate) fn push(&mut self, number: usize, command: u32, result: i32) {
         assert_eq!(self.holders[number], Holder::Us, "a command of tag {number}");
         let (queue, tag) = self.place(number);
@@ -203,13 +204,13 @@ impl Rings {
         let bytes = wire::io_bytes(queue, tag, result, address);
         let entry = opcode::UringCmd16::new(Fd(self.file.as_raw_fd()), command).cmd(bytes).build();
         let entry = entry.user_data(number as u64);
-        // SAFETY: the file and the buffer live as long as the ring, and longer while the kernel has the tag.
+        // SAFETY: the file and the buffer live as long as the ring, and longer while the kernel holds the tag.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("the ring has an entry for each tag");
         self.holders[number] = Holder::Kernel;
     }
 
-    /// Sends the commands that are queued.
+    /// Submits the queued commands.
     ///
     /// # Errors
     /// If the kernel refuses; the commands stay queued.
@@ -224,8 +225,8 @@ impl Rings {
         Ok(())
     }
 
-    /// The next completion: the number of a tag, and a result. A tag with a request is this process's from now on, another
-    /// one is nobody's.
+    /// Returns the next completion: the number of a tag, and a result. If the tag has a request, this process holds it
+    /// from now on; otherwise the kernel has ended it.
     pub(crate) fn next(&mut self) -> Option<(usize, i32)> {
         let completion = self.ring.completion().next()?;
         let (number, result) = (completion.user_data() as usize, completion.result());
@@ -237,7 +238,7 @@ impl Rings {
 impl Drop for Rings {
     fn drop(&mut self) {
         if !self.holders.contains(&Holder::Kernel) {
-            // SAFETY: the buffers are not used again, and the kernel has none of them.
+            // SAFETY: the buffers are not used again, and the kernel holds none of them.
             unsafe { ManuallyDrop::drop(&mut self.buffers) };
         }
     }
