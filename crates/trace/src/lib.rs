@@ -1,9 +1,9 @@
 //! The recordings of a queue: [blktrace's records](record), which `blkparse` and `btt` read, and
 //! [elevator logs](elevator_log), which `blkmq replay` plays back. No I/O: bytes in, bytes out.
 //!
-//! A [`Stream`] makes records of a [`Trace`](blkmq_engine::Trace), which a running queue takes. An
-//! [`ElevatorLog`](elevator_log::ElevatorLog) is filled by recorders around policies ([`watched`]); it is also the
-//! [`PolicyObserver`](blkmq_engine::PolicyObserver) that puts them there. The laboratory has the workloads that fill
+//! A [`Stream`] converts the [`Trace`](blkmq_engine::Trace) of a running queue to records. An
+//! [`ElevatorLog`](elevator_log::ElevatorLog) is filled by recorders beside policies ([`watched`]); it is also the
+//! [`PolicyObserver`](blkmq_engine::PolicyObserver) that installs them. The laboratory has the workloads that fill
 //! both, and the replay.
 
 #![forbid(unsafe_code)]

@@ -16,13 +16,13 @@ pub const HEADER_2: usize = 64;
 /// The longest payload that is accepted. The kernel's are up to some 150 bytes.
 pub const MOST_PAYLOAD: usize = 4096;
 
-/// A major number that Linux reserves for experiments, in its place in [`Record::device`]; the minor number is below.
+/// A major number that Linux reserves for experiments, shifted as in [`Record::device`]; the minor number is below it.
 pub const MAJOR: u32 = 240 << 20;
-/// Bytes in the name of a process, the end included.
+/// Bytes in the name of a process, including the terminating zero.
 const NAME: usize = 16;
 
-/// The payload of a record that gives a process a name; a name that is too long is cut. Such a record has no act, and
-/// [`category::NOTIFY`] alone.
+/// Encodes the payload of a record that names a process; a name that is too long is cut. Such a record has no act, and
+/// only the category [`category::NOTIFY`].
 #[must_use]
 pub fn process_name(name: &str) -> [u8; NAME] {
     let mut payload = [0; NAME];
@@ -40,11 +40,11 @@ pub enum Act {
     BackMerge = 2,
     /// `F`: an I/O joined a request at its start.
     FrontMerge = 3,
-    /// `G`: an I/O got a request of its own.
+    /// `G`: a request was allocated for an I/O.
     GetRequest = 4,
     /// `S`: an I/O waits for a request.
     Sleep = 5,
-    /// `R`: a request goes back to be issued later.
+    /// `R`: a request was put back, to be issued later.
     Requeue = 6,
     /// `D`: a request was given to the device.
     Issue = 7,
@@ -60,7 +60,7 @@ pub enum Act {
     Insert = 12,
     /// `X`: an I/O was cut; the payload is the first sector of the rest.
     Split = 13,
-    /// `B`: the pages of an I/O were copied.
+    /// `B`: an I/O was copied to bounce pages.
     Bounce = 14,
     /// `A`: an I/O was redirected to another device.
     Remap = 15,
@@ -91,7 +91,7 @@ impl Act {
         Self::DriverData,
     ];
 
-    /// The category that belongs to every record of this kind.
+    /// Returns the category of every record of this kind.
     fn category(self) -> u32 {
         match self {
             Self::Queue
@@ -115,7 +115,7 @@ impl Act {
     }
 }
 
-/// Bits for the subject of a record; in version 1 there are 16 of them.
+/// Bits that classify the event and its I/O; version 1 has 16 of them.
 pub mod category {
     /// A read.
     pub const READ: u32 = 1;
@@ -147,8 +147,8 @@ pub mod category {
     pub const WRITE_ZEROES: u32 = 1 << 22;
 }
 
-/// The action word of a record for event `act` of such an I/O, as version 1 has it. A write of zeroes is a write
-/// there.
+/// Returns the action word of version 1 for event `act` of such an I/O. Version 1 has no write of zeroes, which is
+/// encoded as a write.
 #[must_use]
 pub fn action(act: Act, op: Op, flags: IoFlags) -> u32 {
     let way = match op {
@@ -164,7 +164,7 @@ pub fn action(act: Act, op: Op, flags: IoFlags) -> u32 {
     (way | how | act.category()) << 16 | act as u32
 }
 
-/// The action word of a plug that gets or loses its requests.
+/// Returns the action word of a plug event, `act`.
 #[must_use]
 pub fn plug_action(act: Act) -> u32 {
     act.category() << 16 | act as u32
@@ -177,15 +177,15 @@ pub struct Record<'a> {
     pub sequence: u32,
     /// Nanoseconds since the trace began.
     pub time: u64,
-    /// First sector.
+    /// The first sector.
     pub sector: u64,
-    /// Length.
+    /// The length in bytes.
     pub bytes: u32,
-    /// Kind in the lower 16 bits, categories above them.
+    /// The kind in the lower 16 bits, the categories above.
     pub action: u64,
-    /// The process at work.
+    /// The pid of the process that caused the event.
     pub pid: u32,
-    /// Major number from bit 20 on, minor number below.
+    /// The major number from bit 20 on, the minor number below.
     pub device: u32,
     /// The CPU of the event.
     pub cpu: u32,
@@ -287,13 +287,13 @@ impl Fields<'_> {
 }
 
 impl<'a> Record<'a> {
-    /// The event, if the record is about an I/O and of a known kind.
+    /// Returns the kind of the event, or `None` if the record is not about an I/O or the kind is unknown.
     #[must_use]
     pub fn act(&self) -> Option<Act> {
         if self.has(category::NOTIFY) {
             return None;
         }
-        // Bit 8 means that a cgroup comes first in the payload.
+        // If bit 8 is set, a cgroup comes first in the payload.
         let act = self.action & 0xff;
         Act::ALL.into_iter().find(|known| *known as u64 == act)
     }
@@ -324,8 +324,8 @@ impl<'a> Record<'a> {
         out.extend_from_slice(self.payload);
     }
 
-    /// The record at the beginning of `bytes`, which are at `offset` of a trace, and its length in bytes. `None` at
-    /// the end.
+    /// Decodes the record at the beginning of `bytes`, which is at `offset` in a trace. Returns the record and its
+    /// length in bytes, or `None` if `bytes` is empty.
     ///
     /// # Errors
     /// If the bytes are no record.
@@ -375,7 +375,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The records of a whole trace file, in order; an error ends the sequence.
+/// Decodes the records of a whole trace file, in order; an error ends the sequence.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record<'_>, TraceError>> {
     let (mut at, mut over) = (0, false);
     std::iter::from_fn(move || {

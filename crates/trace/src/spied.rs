@@ -1,6 +1,6 @@
-//! The environment of a watched policy: passes every call on, and remembers the answers that the policy got.
+//! An environment for a watched policy: it forwards every call, and records the answers that the policy got.
 //!
-//! Only answers that can change the policy's decisions are remembered: whether it got a token, and values and levels
+//! Only answers that can change the decisions of the policy are recorded: whether it got a token, and values and levels
 //! that differ from the previous ones.
 
 use blkmq_core::Instant;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub enum Heard {
     /// The policy asked for a token.
     Token {
-        /// The pool.
+        /// The pool of tokens.
         pool: u32,
         /// Whether the policy got a token.
         there: bool,
@@ -27,11 +27,12 @@ pub enum Heard {
     },
     /// The level of statistics about groups differs from the previous one; off at first.
     Level(StatsLevel),
-    /// The queue was frozen, or no longer frozen, when the policy last asked; not frozen at first.
+    /// Whether the queue is frozen has changed since the policy last asked; not frozen at first.
     Draining(bool),
 }
 
-/// A policy's knowledge of its environment, and the new answers since the last `take`.
+/// The last answers that a policy got from its environment, and the new ones since the last
+/// [`take_all`](Self::take_all).
 #[derive(Default)]
 pub(crate) struct Memory {
     values: RefCell<BTreeMap<usize, u64>>,
@@ -41,13 +42,13 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Takes the answers since the last call.
+    /// Passes the answers since the last call to `look`.
     pub(crate) fn take_all(&self, look: impl FnMut(Heard)) {
         self.heard.borrow_mut().drain(..).for_each(look);
     }
 }
 
-/// An environment with a memory of its answers.
+/// An environment that records its answers in a [`Memory`].
 pub(crate) struct Spied<'a> {
     pub(crate) env: &'a dyn PolicyEnv,
     pub(crate) memory: &'a Memory,

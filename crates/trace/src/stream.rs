@@ -1,10 +1,10 @@
 //! [`Stream`]: a trace of a running queue as a stream of blktrace's records, in the order of their times.
 //!
-//! An elevator reports an I/O when it takes it in, which may be long after it came. So events wait a moment for
-//! earlier ones, as many as fit. One that comes later still goes out with its true time, behind later ones; readers of
-//! traces expect that of several CPUs.
+//! An elevator reports an I/O when it takes it in, which may be long after its arrival. So events wait for earlier
+//! ones, for a bounded time and up to a bounded number. An event that comes later still is written out of order with
+//! its true time, which readers of traces tolerate since several CPUs write them.
 //!
-//! The CPU of a record is the number of the elevator, its process the group, under the name that the caller has for it.
+//! The CPU of a record is the number of the elevator. Its process is the group, named by the caller.
 
 use crate::record::{self, Act, Record, category};
 use blkmq_core::{GroupIndex, Instant, Nanos, SECTOR_SIZE};
@@ -12,21 +12,21 @@ use blkmq_engine::{TraceEvent, TraceWhat};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, BinaryHeap};
 
-/// How long an event waits for earlier ones.
+/// The time that an event waits for earlier ones.
 const HOLD: Nanos = Nanos::from_millis(100);
 /// The most events that wait: some 4 MiB.
 const MOST: usize = 1 << 16;
 
-/// Makes records of events.
+/// Converts events to records.
 #[derive(Debug)]
 pub struct Stream {
     device: u32,
     waiting: BinaryHeap<Reverse<Waiting>>,
-    /// Events so far.
+    /// The number of events so far.
     pushed: u64,
-    /// Records so far, by elevator.
+    /// The number of records so far, by elevator.
     written: Vec<u32>,
-    /// Groups whose names are written.
+    /// The groups whose names have been written.
     named: BTreeSet<GroupIndex>,
 }
 
@@ -63,17 +63,17 @@ impl PartialEq for Waiting {
 
 impl Eq for Waiting {}
 
-/// Which of the waiting events go out.
+/// The waiting events that are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// Those that have waited for earlier ones until this time, and those for which there is no room.
+    /// Those that have waited until this time, and those beyond the most that may wait.
     Until(Instant),
-    /// All: no more come.
+    /// All events: the trace has ended.
     End,
 }
 
 impl Stream {
-    /// The records of a device with this minor number.
+    /// Creates a stream for the device with this minor number.
     #[must_use]
     pub fn new(minor: u16) -> Self {
         Self {
@@ -85,14 +85,14 @@ impl Stream {
         }
     }
 
-    /// Takes an event. O(log waiting).
+    /// Adds an event. O(log waiting).
     pub fn push(&mut self, event: TraceEvent) {
         self.waiting.push(Reverse(Waiting { event, number: self.pushed }));
         self.pushed += 1;
     }
 
-    /// Appends the records of events that need not wait, with the name of each group, of which `name` tells, ahead of its
-    /// first one.
+    /// Appends the records of events that need not wait. Before the first record of a group comes its name, given by
+    /// `name`.
     pub fn write(
         &mut self,
         order: Order,
@@ -117,7 +117,7 @@ impl Stream {
         }
     }
 
-    /// A record without content, at the time and the place of `event`.
+    /// Returns a record with the time and sector of `event`, without a payload.
     fn plain(&self, event: &TraceEvent) -> Record<'static> {
         Record {
             sequence: 0,
@@ -154,7 +154,7 @@ impl Stream {
         Record { sector, bytes, action, error, ..self.plain(event) }
     }
 
-    /// Appends a record with the next number of its CPU.
+    /// Appends `record` with the next sequence number of its CPU.
     fn put(&mut self, event: &TraceEvent, record: Record<'_>, out: &mut Vec<u8>) {
         let cpu = usize::from(event.elevator);
         if self.written.len() <= cpu {
@@ -229,7 +229,7 @@ mod tests {
         let (mut out, count) = (Vec::new(), MOST as u64 + 100);
         (0..count).for_each(|n| stream.push(event(n, 0, TraceWhat::Queued)));
         stream.write(Order::Until(at(0)), |_| String::new(), &mut out);
-        // A name, and the oldest ones, which have not waited long enough.
+        // A name, and the oldest 100 records; the others have not waited long enough.
         assert_eq!(records(&out).count(), 101);
         assert_eq!(stream.waiting.len(), MOST);
         let last = told(&out).pop().expect("there are some");

@@ -1,4 +1,4 @@
-//! A policy with observers beside it, which see its calls and its answers, and change nothing.
+//! A policy with observers, which see its calls and answers and change nothing.
 
 use crate::spied::{Heard, Memory, Spied};
 use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
@@ -8,7 +8,7 @@ use blkmq_sched::{
 };
 use std::cell::RefCell;
 
-/// An observer beside a policy. Every call comes after the policy's own, with its answer.
+/// An observer of a policy. Each method is called after the policy, with its answer.
 pub trait PolicyWatch: Send {
     /// During the next call, the policy gets this answer from its environment.
     fn heard(&mut self, _now: Instant, _what: Heard) {}
@@ -38,7 +38,7 @@ pub trait PolicyWatch: Send {
     fn attribute_set(&mut self, _name: &str, _value: i64, _answer: bool) {}
 }
 
-/// `policy` with observers beside it, called in this order. They stay as long as the policy.
+/// Wraps `policy` with observers, called in this order. They stay as long as the policy.
 pub fn watched(
     policy: Box<dyn Scheduler>,
     watches: Vec<Box<dyn PolicyWatch>>,
@@ -46,7 +46,7 @@ pub fn watched(
     Box::new(Observed::new(policy, Watches::new(watches, false)))
 }
 
-/// `policy` with an observer beside it that goes when the engine asks for the policy's [release](Scheduler::release).
+/// Wraps `policy` with an observer that is dropped when the engine asks for the policy's [release](Scheduler::release).
 pub fn watched_for_a_while(
     policy: Box<dyn Scheduler>,
     watch: Box<dyn PolicyWatch>,
@@ -55,14 +55,14 @@ pub fn watched_for_a_while(
 }
 
 struct Watches {
-    /// In a cell because some calls take the policy by shared reference.
+    /// A cell, because some calls borrow the policy shared.
     watches: RefCell<Vec<Box<dyn PolicyWatch>>>,
     memory: Memory,
-    /// The observers may be taken away.
+    /// Whether the observers may be removed.
     for_a_while: bool,
 }
 
-/// Calls the policy with an environment that remembers, and passes the remembered answers to the observers.
+/// Calls the policy with an environment that records, and passes the recorded answers to the observers.
 macro_rules! spied {
     ($watches:ident, $policy:ident, $cx:ident, $call:ident($($argument:expr),*)) => {{
         let env = Spied { env: $cx.env, memory: &$watches.memory };
@@ -81,8 +81,8 @@ impl Watches {
         self.watches.borrow_mut().iter_mut().for_each(|watch| what(&mut **watch));
     }
 
-    /// Tells of requests that were inserted and picked in one call, as of the calls that it stands for. A request that
-    /// stays held has all tokens that the policy asked for.
+    /// Reports requests that were inserted and picked in one call as the separate calls that it stands for. A request
+    /// that stays held has all tokens that the policy asked for.
     fn tell_admitted(
         &self,
         cx: &Cx<'_>,
@@ -227,7 +227,7 @@ mod tests {
     use blkmq_sched::{Options, PLUG, Requests, registry};
     use std::sync::{Arc, Mutex};
 
-    /// The calls, as words.
+    /// Records the calls as words.
     struct Words(Arc<Mutex<Vec<String>>>);
 
     impl PolicyWatch for Words {
@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    /// The calls that an observer sees when a plug of reads of these sectors leaves immediately.
+    /// Returns the calls that an observer sees when a plug of reads of these sectors leaves immediately.
     fn told(scheduler: &str, sectors: &[u64]) -> Vec<String> {
         let factory = registry::find(scheduler).unwrap();
         let (shape, options) = (Driver::shape(8), Options::defaults(factory.attributes));

@@ -1,7 +1,7 @@
 //! Elevator logs: every call of a policy and every answer, with times.
 //!
-//! An [`ElevatorLog`] is filled beside policies, in real or in virtual time; it becomes bytes
-//! ([`ElevatorLog::bytes`]), and the bytes a [`Log`] again. The format is in `wire.rs`.
+//! An [`ElevatorLog`] is filled by observers beside policies, in real or in virtual time. [`ElevatorLog::bytes`]
+//! encodes it, and [`Log`] decodes it. The format is in `wire.rs`.
 
 mod recorder;
 mod wire;

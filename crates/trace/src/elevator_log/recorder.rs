@@ -1,7 +1,7 @@
 //! Recording: an observer beside each policy writes down every call.
 //!
-//! A recorder takes a mutex for each call, which only the reader of the log shares with it, and the reader comes when
-//! the recorder has gone.
+//! A recorder locks a mutex for each call. Only the reader of the log shares the mutex, and it comes after the recorder
+//! has gone, so that the lock is not contended.
 
 use super::wire::{Call, Entry, put_begin, put_end, put_instance};
 use crate::spied::Heard;
@@ -17,18 +17,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of calls that are allocated at a time: some three thousand calls.
 const CHUNK: usize = 64 << 10;
-/// More than the longest call has, whose length is bounded by the longest name of an attribute.
+/// An upper bound of the length of a call, which is bounded by the longest name of an attribute.
 const LONGEST_CALL: usize = 512;
 
-/// The calls of the policies of one queue; clones are the same log. Its memory is bounded over all policies: those that
-/// are there, and those of schedulers that come later.
+/// The calls of the policies of one queue; clones share the log. Its memory is bounded over all policies, including
+/// those of later schedulers.
 #[derive(Clone)]
 pub struct ElevatorLog(Arc<Inner>);
 
 struct Inner {
     /// Bytes that may still be allocated.
     left: AtomicUsize,
-    /// A call found no room.
+    /// Whether a call found no room.
     is_full: AtomicBool,
     instances: Mutex<Vec<Arc<Mutex<Part>>>>,
 }
@@ -43,7 +43,7 @@ struct Part {
     policy: &'static str,
     shape: Shape,
     options: Vec<(&'static str, i64)>,
-    /// The calls, each whole in one of them.
+    /// The calls; none is split between chunks.
     chunks: Vec<Vec<u8>>,
     missed: u64,
     latest: Instant,
@@ -54,9 +54,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inner {
-    /// Room for a chunk of calls, as far as there is any.
+    /// Allocates a chunk for calls, or returns `None` if the capacity is used up.
     fn chunk(&self) -> Option<Vec<u8>> {
-        // Relaxed: a count, which orders nothing.
+        // Relaxed: a count that orders nothing.
         let take = |left: usize| (left > 0).then(|| left - left.min(CHUNK));
         let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         let Ok(before) = before else {
@@ -84,15 +84,15 @@ impl ElevatorLog {
         lock(&self.0.instances).iter().map(|part| lock(part).missed).sum()
     }
 
-    /// Returns whether a call has found no room.
+    /// Returns whether a call found no room.
     #[must_use]
     pub fn is_full(&self) -> bool {
         // Relaxed: as in `chunk`.
         self.0.is_full.load(Ordering::Relaxed)
     }
 
-    /// The present contents of the log as bytes; `command` is the command that it comes from. A recorder that is still
-    /// beside its policy waits for this call.
+    /// Encodes the present contents of the log. `command` is the command line that made the log. A recorder that is
+    /// still beside its policy blocks for this call.
     #[must_use]
     pub fn bytes(&self, command: &str) -> Vec<u8> {
         let mut out = put_begin(command);
@@ -104,7 +104,7 @@ impl ElevatorLog {
         out
     }
 
-    /// A recorder for the calls of a policy that `policy` has made.
+    /// Returns an observer that records the calls of a policy created by `policy`.
     #[must_use]
     pub fn beside(
         &self,
@@ -146,7 +146,7 @@ struct Recorder {
 }
 
 impl Part {
-    /// The chunk for the next call.
+    /// Returns the chunk for the next call, or `None` if the log is full.
     fn room(&mut self, log: &Inner) -> Option<&mut Vec<u8>> {
         let is_full = |chunk: &Vec<u8>| chunk.capacity() - chunk.len() < LONGEST_CALL;
         if self.chunks.last().is_none_or(is_full) {
@@ -157,12 +157,12 @@ impl Part {
 }
 
 impl Recorder {
-    /// A call without a time has that of the call before.
+    /// Records a call. A call without a time gets the time of the previous call.
     fn note(&self, now: Option<Instant>, entry: Entry<'_>) {
         let part = &mut *lock(&self.part);
         let now = now.unwrap_or(part.latest);
         let before = part.latest;
-        // Calls behind a missing one could be about requests that the log does not know.
+        // Calls after a missing one could refer to requests that the log does not know.
         let room = if part.missed > 0 { None } else { part.room(&self.log) };
         match room {
             Some(room) => {

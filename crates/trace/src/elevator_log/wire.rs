@@ -8,9 +8,9 @@
 //! text     = length:number bytes
 //! ```
 //!
-//! Numbers are of variable length, seven bits to a byte, the lowest first; signed ones have their sign in the lowest
-//! bit. `passed` is the time in nanoseconds since the call before. An instance is one policy from its making to its
-//! end; a queue with several elevators has several, and so has one whose scheduler was changed.
+//! Numbers are of variable length, seven bits to a byte, the lowest first; signed numbers have their sign in the lowest
+//! bit. `passed` is the time in nanoseconds since the call before. An instance is one policy from its creation to its
+//! end. A queue has several if it has several elevators, or if its scheduler was changed.
 
 use crate::spied::Heard;
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, Owner, RequestId};
@@ -22,7 +22,7 @@ mod read;
 const MAGIC: &[u8; 8] = b"blkmqelv";
 /// The only version so far.
 pub(super) const VERSION: u64 = 1;
-/// More slots than any queue has: a reader allocates as many as the log claims.
+/// An upper bound of the slots of a queue: a reader allocates as many as the log claims.
 const MOST_SLOTS: u64 = 1 << 20;
 
 /// A call of a policy, with its answer.
@@ -104,7 +104,7 @@ pub enum Entry<'a> {
     Regroup(GroupChange),
     /// An owner has gone.
     Left(Owner),
-    /// An answer that the policy gets from its outside in the next call.
+    /// The policy learns this from its environment in the next call.
     Heard(Heard),
     /// An attribute was set.
     Set {

@@ -24,7 +24,7 @@ fn encoded(record: &Record<'_>) -> Vec<u8> {
     bytes
 }
 
-/// The fields of a record in the order and widths of a version, in the other byte order.
+/// Encodes the record in the given version, in the other byte order.
 fn swapped(record: &Record<'_>, version: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut put = |number: &[u8]| bytes.extend(number.iter().rev());
@@ -109,7 +109,7 @@ fn what_is_no_record_is_said_with_its_place() {
     let message = with(last, 0);
     assert!(message.starts_with("no blktrace record at byte 48: it begins with"), "{message}");
     assert!(with(version, 9).contains("at byte 48 is of version 9; accepted are 7 (v1) and 8"));
-    // The upper byte of the payload's length.
+    // The most significant byte of the payload's length.
     let high = if cfg!(target_endian = "little") { 47 } else { 46 };
     assert!(with(high, 0xff).contains("claims 65280 bytes of payload; accepted are up to 4096"));
     assert!(with(high, 0x01).contains("48 of its 304 bytes are there"));

@@ -1,4 +1,4 @@
-//! Decodes elevator logs. For any bytes, reading ends in calls or in an error that states the place.
+//! Decodes elevator logs. For any bytes, reading ends in calls or in an error that states the offset.
 
 use super::{Call, Entry, FLAGS, Instance, Log, LogError, MAGIC, MOST_SLOTS, OPS, VERSION};
 use crate::spied::Heard;
@@ -97,7 +97,7 @@ impl<'a> Input<'a> {
         let flags = flags.fold(IoFlags::NONE, |all, (_, flag)| all.union(*flag));
         let sector = self.number()?;
         let sectors = self.up_to(u32::MAX.into(), "an I/O of more than 2 TiB")?;
-        // Its end is stored, too, since the next I/O may begin there.
+        // The end of the I/O is stored, too: the next I/O may begin there.
         if sector.checked_add(u64::from(sectors)).is_none_or(|end| end > LAST_SECTOR) {
             return Err(self.invalid("an I/O beyond the last sector that there can be"));
         }
@@ -106,7 +106,7 @@ impl<'a> Input<'a> {
             sectors,
             owner: Owner(self.up_to(u32::MAX.into(), "an owner of more than 32 bits")?),
             group: self.group()?,
-            // The arrival may be later than `now` by a little, where clocks of CPUs differ.
+            // The arrival may be slightly later than `now`: clocks of CPUs differ.
             arrived: self.time(now)?,
             segments: self.up_to(u16::MAX.into(), "more than 65535 segments")?,
             hw: HwQueue(self.up_to(u16::MAX.into(), "a hardware queue beyond 65535")?),
@@ -283,7 +283,7 @@ fn instance<'a>(input: &mut Input<'a>) -> Result<Instance<'a>, LogError> {
 }
 
 impl<'a> Instance<'a> {
-    /// The calls of the policy with its answers, in order; an error ends the sequence.
+    /// Decodes the calls of the policy with its answers, in order; an error ends the sequence.
     pub fn calls(&self) -> impl Iterator<Item = Result<Call<'a>, LogError>> + use<'a> {
         let (shape, all, offset) = (self.shape, self.calls, self.offset);
         let mut input = Input { all, at: 0, offset };
