@@ -1,4 +1,5 @@
-//! The lines of blkparse: device, CPU, sequence, seconds, process, action, letters, and for an I/O its place.
+//! The lines of blkparse: device, CPU, sequence, seconds, process, action, letters, and for an I/O its sector and
+//! length.
 
 use crate::columns::{Tables, op_of_rwbs};
 use crate::fault::{Fault, shown};
@@ -24,7 +25,7 @@ fn cells(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|cell| !cell.is_empty())
 }
 
-/// The I/O of a line of the wanted event; `None` for another event, and for the summary at the end.
+/// Parses a line of the wanted event. Returns `None` for another event, and for the summary at the end.
 pub(crate) fn row(
     line: &[u8],
     event: Event,
@@ -60,21 +61,22 @@ pub(crate) fn row(
     }
     let name = name(line).or(cells.next()).unwrap_or(process);
     let (tenant, volume) = tables.ids(name, device)?;
-    // A bare flush is queued as one without a length, and a write with a flush ahead may be.
+    // A bare flush is queued without a length; a write preceded by a flush may be, too.
     let op = if length == 0 && op == Op::Write { Op::Flush } else { op };
     let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, length) };
     let (prio, latency) = (IoPrio::default(), None);
     Ok(Some(Raw { stamp, op, offset, length, tenant, volume, prio, latency }))
 }
 
-/// The name of the process, which may have blanks and brackets in it, and has times in front of it with `blkparse -t`.
+/// Finds the name of the process, which may contain blanks and brackets, and follows the times that `blkparse -t`
+/// prints.
 fn name(line: &[u8]) -> Option<&[u8]> {
     let from = memchr::memchr(b'[', line)? + 1;
     let to = memchr::memrchr(b']', line)?;
     line.get(from..to)
 }
 
-/// A cell that is a whole number.
+/// Checks that a cell is a whole number.
 fn whole_cell(cell: &[u8]) -> Result<&[u8], Fault> {
     whole("offset", cell).map(|_| cell)
 }

@@ -1,4 +1,4 @@
-//! blktrace's binary records, of versions 1 and 2. One kind of event counts: by default the I/Os as they were queued.
+//! blktrace's binary records, versions 1 and 2. Only one kind of event yields I/Os, by default their queueing.
 
 use crate::columns::Tables;
 use crate::error::Error;
@@ -10,14 +10,14 @@ use blkmq_core::{IoPrio, Op};
 use blkmq_trace::record::{Act, HEADER_2, MOST_PAYLOAD, Record, TraceError, category};
 use std::collections::BTreeMap;
 
-/// Processes whose names are known at a time.
+/// The most processes whose names are kept.
 const MOST_PROCESSES: usize = 1 << 16;
 
 /// The names that records give to processes.
 #[derive(Default)]
 pub(crate) struct Processes(BTreeMap<u32, Box<[u8]>>);
 
-/// The next record.
+/// Reads the next record.
 pub(crate) fn next(
     input: &mut Input,
     processes: &mut Processes,
@@ -29,7 +29,7 @@ pub(crate) fn next(
     let (record, length) = match Record::decode(head, offset) {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(Next::End),
-        // A recording that was cut off ends so.
+        // A recording that was interrupted may end within a record.
         Err(TraceError::Truncated { .. }) => {
             let rest = head.len();
             input.skip(rest);

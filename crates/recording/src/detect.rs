@@ -1,4 +1,4 @@
-//! The format of a trace, by its first bytes.
+//! Detects the format of a trace from its first bytes.
 
 use crate::columns::{Description, is_read_write};
 use crate::error::Error;
@@ -7,9 +7,9 @@ use crate::format::Format;
 use crate::presets::PRESETS;
 use crate::{blkparse, iolog, vscsi};
 
-/// Bytes that are looked at.
+/// The number of bytes inspected.
 pub(crate) const LOOKED_AT: usize = 16 << 10;
-/// Lines that may come before the first that is recognised.
+/// The most lines before the first recognised line.
 const LINES: usize = 8;
 
 pub(crate) fn format(head: &[u8]) -> Result<Format, Error> {

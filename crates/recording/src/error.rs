@@ -1,4 +1,4 @@
-//! The errors of a trace, each with its line or byte.
+//! The errors of a trace, each with its line or byte offset.
 
 use crate::columns::DescriptionError;
 use crate::fault::Fault;
@@ -10,32 +10,32 @@ pub enum Error {
     /// The bytes could not be read or decompressed.
     #[error("byte {offset}: {error}")]
     Read {
-        /// Bytes that had been read, decompressed.
+        /// The number of decompressed bytes read so far.
         offset: u64,
         /// The reason.
         error: std::io::Error,
     },
-    /// A row is no I/O, and no more rows may be skipped.
+    /// A row is not an I/O, and no more rows may be skipped.
     #[error("line {line}: {fault}{}", after_skips(*.allowed))]
     Row {
-        /// The line, from 1.
+        /// The line, counted from 1.
         line: u64,
         /// The reason.
         fault: Fault,
-        /// Rows that could be skipped.
+        /// The number of rows that may be skipped.
         allowed: u64,
     },
-    /// A binary record is none, and no more may be skipped.
+    /// A binary record is invalid, and no more may be skipped.
     #[error("byte {offset}: {fault}{}", after_skips(*.allowed))]
     Place {
-        /// The first byte of the record.
+        /// The offset of the record in bytes.
         offset: u64,
         /// The reason.
         fault: Fault,
-        /// Records that could be skipped.
+        /// The number of records that may be skipped.
         allowed: u64,
     },
-    /// The bytes are no blktrace records.
+    /// The bytes are not blktrace records.
     #[error("{0}")]
     Blktrace(#[from] TraceError),
     /// The header or the description does not fit.
@@ -47,10 +47,10 @@ pub enum Error {
          begins with {begins:?}"
     )]
     Unknown {
-        /// The first bytes.
+        /// The first bytes of the trace.
         begins: String,
     },
-    /// The format is known and of no use.
+    /// The format is known but contains no usable I/Os.
     #[error("{0}")]
     Refused(&'static str),
 }

@@ -1,4 +1,4 @@
-//! The fault of a row or a record.
+//! Faults of a row or a record.
 
 use crate::names::MOST_NAMES;
 use crate::record::MOST_LENGTH;
@@ -17,7 +17,7 @@ pub enum Fault {
     Number {
         /// The field.
         field: &'static str,
-        /// The text, cut.
+        /// The text, truncated.
         text: String,
     },
     /// A negative number.
@@ -25,7 +25,7 @@ pub enum Fault {
     Negative {
         /// The field.
         field: &'static str,
-        /// The text, cut.
+        /// The text, truncated.
         text: String,
     },
     /// A number beyond its range.
@@ -33,24 +33,24 @@ pub enum Fault {
     Range {
         /// The field.
         field: &'static str,
-        /// The text, cut.
+        /// The text, truncated.
         text: String,
     },
     /// An unknown operation.
     #[error("op: {text:?} is not known in this format; accepted: {accepted}")]
     Op {
-        /// The text, cut.
+        /// The text, truncated.
         text: String,
-        /// The words.
+        /// The accepted words.
         accepted: &'static str,
     },
     /// An unknown class.
     #[error("class: {text:?}; accepted: rt, be, idle, none, 0 to 3, and Thesios' three words")]
     Class {
-        /// The text, cut.
+        /// The text, truncated.
         text: String,
     },
-    /// A length that no I/O has.
+    /// A length that no I/O can have, in bytes.
     #[error("size: {length} bytes; accepted: 1 to {MOST_LENGTH}")]
     Length {
         /// The length.
@@ -59,19 +59,19 @@ pub enum Fault {
     /// The I/O ends beyond any device.
     #[error("offset: {offset} bytes and the size are beyond 2^63")]
     Place {
-        /// The offset.
+        /// The offset in bytes.
         offset: u64,
     },
     /// The arrival is further than 2^63 ns from the first.
     #[error("time: {nanos} ns is 2^63 ns or more from the first row's")]
     Time {
-        /// The stamp.
+        /// The stamp in nanoseconds.
         nanos: u64,
     },
     /// The line is too long.
     #[error("longer than {most} bytes")]
     Long {
-        /// The longest that is read.
+        /// The maximum length in bytes.
         most: usize,
     },
     /// The trace ends within a record.
@@ -80,20 +80,20 @@ pub enum Fault {
     /// Too many tenants.
     #[error("more than {MOST_NAMES} {what}; accepted: fewer, by another --group-by")]
     Names {
-        /// Tenants.
+        /// The kind of name: tenants or volumes.
         what: &'static str,
     },
-    /// A line of another kind than the format has.
+    /// A line that does not belong to the format.
     #[error("{text:?} is no line of {format}")]
     Shape {
         /// The format.
         format: &'static str,
-        /// The text, cut.
+        /// The text, truncated.
         text: String,
     },
 }
 
-/// `bytes` as text for a message, cut to a readable length.
+/// Returns `bytes` as text for a message, truncated to a readable length.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     const MOST: usize = 60;
     String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]).into_owned()

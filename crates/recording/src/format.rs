@@ -7,9 +7,9 @@ use crate::{iolog, vscsi};
 /// The format of a trace.
 #[derive(Clone, Debug)]
 pub enum Format {
-    /// A row of the table.
+    /// A format with columns, from the table of presets.
     Preset(&'static Preset),
-    /// Described columns.
+    /// Columns described by the user.
     Columns(Box<Description>),
     /// blktrace's records.
     Blktrace,
@@ -31,7 +31,7 @@ impl Format {
         ("vscsi2", Self::Vscsi(vscsi::Version::V2)),
     ];
 
-    /// The format with a name, or the one that a [`Description`] describes.
+    /// Returns the format with this name, or the one that a [`Description`] defines.
     ///
     /// # Errors
     /// If the text is neither.
@@ -50,7 +50,7 @@ impl Format {
         })
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

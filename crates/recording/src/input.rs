@@ -1,4 +1,4 @@
-//! Bytes in pieces: decompressed by their first bytes, as lines or as records, from a buffer of fixed size.
+//! The input: decompressed if its first bytes say so, and read as lines or records through a buffer of fixed size.
 
 use crate::error::Error;
 use crate::fault::Fault;
@@ -6,26 +6,26 @@ use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
 use std::io::{self, Read};
 
-/// The buffer, and more than the longest line.
+/// The size of the buffer, larger than the longest line.
 const BUFFER: usize = 256 << 10;
 /// The longest line that is read.
 pub(crate) const MOST_LINE: usize = 64 << 10;
 
-/// A decompressed stream behind a buffer.
+/// A decompressed stream with a buffer.
 pub(crate) struct Input {
     source: Box<dyn Read>,
     buffer: Vec<u8>,
-    /// The bytes that are valid and not taken.
+    /// The start of the bytes that are valid and not consumed.
     from: usize,
     to: usize,
     ended: bool,
-    /// Bytes taken.
+    /// The number of bytes consumed.
     pub offset: u64,
-    /// Lines taken.
+    /// The number of lines consumed.
     pub line: u64,
 }
 
-/// A line, or the reason why it is none.
+/// A line, or the reason why it cannot be read.
 pub(crate) type Line<'a> = Result<&'a [u8], Fault>;
 
 impl Input {
@@ -35,7 +35,7 @@ impl Input {
         Ok(Self { source, buffer: vec![0; BUFFER], from, to, ended, offset: 0, line: 0 })
     }
 
-    /// Up to `most` of the next bytes, without taking them; fewer at the end only.
+    /// Returns up to `most` of the next bytes without consuming them; fewer only at the end.
     pub(crate) fn peek(&mut self, most: usize) -> Result<&[u8], Error> {
         assert!(most <= BUFFER, "a buffer of {BUFFER} bytes");
         while self.to - self.from < most && !self.ended {
@@ -44,14 +44,15 @@ impl Input {
         Ok(&self.buffer[self.from..self.to.min(self.from + most)])
     }
 
-    /// Takes bytes that were peeked at.
+    /// Consumes bytes returned by [`peek`](Self::peek).
     pub(crate) fn skip(&mut self, bytes: usize) {
         assert!(bytes <= self.to - self.from, "only bytes that were seen are taken");
         self.from += bytes;
         self.offset += bytes as u64;
     }
 
-    /// The next line without its end; `None` at the end. A line that is too long is taken as a whole.
+    /// Returns the next line without its terminator, or `None` at the end. A line that is too long is consumed
+    /// completely.
     pub(crate) fn next_line(&mut self) -> Result<Option<Line<'_>>, Error> {
         let mut seen = 0;
         loop {
@@ -79,7 +80,7 @@ impl Input {
         }
     }
 
-    /// Takes the rest of a line.
+    /// Consumes the rest of a line.
     fn skip_line(&mut self) -> Result<(), Error> {
         loop {
             let rest = &self.buffer[self.from..self.to];
@@ -134,14 +135,14 @@ fn decompressed(source: Box<dyn Read>) -> io::Result<Box<dyn Read>> {
     })
 }
 
-/// A stream, and its first bytes if they were looked at.
+/// A stream, preceded by its first bytes if they were inspected.
 struct Whole {
     head: Vec<u8>,
     source: Box<dyn Read>,
 }
 
 impl Whole {
-    /// Returns whether there is another byte.
+    /// Returns whether the stream has another byte.
     fn has_more(&mut self) -> io::Result<bool> {
         if self.head.is_empty() {
             (&mut self.source).take(1).read_to_end(&mut self.head)?;
@@ -162,7 +163,7 @@ impl Read for Whole {
     }
 }
 
-/// The frames of a zstd stream, one after the other: compressors that work in parallel write several.
+/// The concatenated frames of a zstd stream: parallel compressors write several.
 struct Frames {
     rest: Option<Whole>,
     frame: Option<Box<StreamingDecoder<Whole, ruzstd::decoding::FrameDecoder>>>,

@@ -1,4 +1,4 @@
-//! fio's iologs. In version 2 a line is `file action offset length`, and waits stand between the I/Os; in version 3 each
+//! fio's iologs. In version 2 a line is `file action offset length`, with waits between the I/Os; in version 3 each
 //! line begins with microseconds from the start.
 
 use crate::columns::Tables;
@@ -10,13 +10,13 @@ use blkmq_core::{IoPrio, Op};
 /// The version of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
-    /// With waits.
+    /// Version 2, with waits.
     V2,
-    /// With times.
+    /// Version 3, with times.
     V3,
 }
 
-/// The version that a first line names.
+/// Returns the version that the first line names.
 pub(crate) fn version(line: &[u8]) -> Option<Version> {
     match line {
         b"fio version 2 iolog" => Some(Version::V2),
@@ -25,7 +25,8 @@ pub(crate) fn version(line: &[u8]) -> Option<Version> {
     }
 }
 
-/// The I/O of a line; `None` for one that opens or closes a file, or waits. `clock` is the time of a log of version 2.
+/// Parses a line. Returns `None` if it opens or closes a file, or waits. `clock` is the time reached in a log of
+/// version 2.
 pub(crate) fn row(
     line: &[u8],
     of: Version,

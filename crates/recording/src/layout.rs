@@ -1,23 +1,23 @@
-//! The places of many volumes on one device.
+//! The placement of many volumes on one device.
 
 use crate::record::Record;
 
 /// How volumes share a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Layout {
-    /// One behind the other, each as long as its last I/O reaches.
+    /// Volumes follow each other; each is as long as its last I/O reaches.
     #[default]
     Concat,
-    /// Each from a place that a hash of its number gives, going round at the end of the device.
+    /// Each volume begins at a hash of its number, and wraps around at the end of the device.
     Hash,
 }
 
 impl Layout {
-    /// Each with its name.
+    /// The layouts and their names.
     pub const NAMES: [(Self, &'static str); 2] = [(Self::Concat, "concat"), (Self::Hash, "hash")];
 }
 
-/// A trace that has no room.
+/// The trace does not fit on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LayoutError {
     /// The volumes are longer than the device.
@@ -26,14 +26,14 @@ pub enum LayoutError {
          --scale-space below 1"
     )]
     Room {
-        /// The sum of the volumes.
+        /// The sum of the lengths of the volumes, in bytes.
         needed: u64,
-        /// The device.
+        /// The size of the device, in bytes.
         device: u64,
     },
 }
 
-/// The places of the volumes of a trace.
+/// The placement of the volumes of a trace.
 #[derive(Clone, Debug)]
 pub struct Placed {
     layout: Layout,
@@ -41,14 +41,14 @@ pub struct Placed {
     device: u64,
 }
 
-/// Places are multiples of this many bytes.
+/// The alignment of volumes, in bytes.
 const ALIGN: u64 = 1 << 20;
 
 impl Placed {
-    /// Volumes that end at `ends` bytes on a device of `device` bytes.
+    /// Places volumes that end at `ends` bytes on a device of `device` bytes.
     ///
     /// # Errors
-    /// If they are longer than the device and lie one behind the other.
+    /// If the layout is [`Layout::Concat`] and the volumes are longer than the device.
     pub fn new(layout: Layout, ends: &[u64], device: u64) -> Result<Self, LayoutError> {
         let mut starts = Vec::with_capacity(ends.len());
         let mut at: u64 = 0;
@@ -76,7 +76,7 @@ impl Placed {
         Ok(Self { layout, starts, device })
     }
 
-    /// The first byte of `record` on the device. An I/O that would reach beyond the end begins earlier.
+    /// Returns the first byte of `record` on the device. An I/O that would cross the end begins earlier.
     #[must_use]
     pub fn place(&self, record: &Record) -> u64 {
         let start = self.starts.get(record.volume as usize).copied().unwrap_or(0);

@@ -1,12 +1,13 @@
-//! Readers of block traces that other programs have written. No file is opened here: a [`Reader`] takes any
+//! Readers of block traces that other programs have written. The crate opens no files: a [`Reader`] takes any
 //! [`Read`](std::io::Read) and yields one [`Record`] for each I/O.
 //!
 //! CSV and its relatives are read by a [description of columns](Description), and each public format is a row of a
 //! [table](PRESETS) with such a description. blktrace's records, blkparse's text, fio's iologs and vscsi's records have
-//! readers of their own. Input compressed with gzip or zstd is read as if it were not.
+//! their own readers. Input may be compressed with gzip or zstd.
 //!
-//! Memory is bounded whatever the length of a trace: a buffer, the names of tenants and volumes up to [`MOST_NAMES`], and
-//! in a [`Summary`] sketches of fixed size. For any bytes, reading ends in records or in an error with its line or byte.
+//! Memory is bounded whatever the length of a trace: a buffer, the names of tenants and volumes up to [`MOST_NAMES`],
+//! and sketches of fixed size in a [`Summary`]. For any bytes, reading ends in records or in an error with its line or
+//! byte.
 //!
 //! Not here: the replay, which is a workload of the laboratory.
 

@@ -1,8 +1,8 @@
-//! Names that become small numbers, in the order of their appearance.
+//! Maps names to small numbers, in order of appearance.
 
 use std::collections::BTreeMap;
 
-/// The most tenants, and the most volumes, of a trace. Each costs some 100 bytes.
+/// The most tenants, and the most volumes, of a trace. Each costs about 100 bytes.
 pub const MOST_NAMES: usize = 1 << 17;
 
 /// A table of names.
@@ -10,10 +10,10 @@ pub const MOST_NAMES: usize = 1 << 17;
 pub struct Names {
     ids: BTreeMap<Box<[u8]>, u32>,
     names: Vec<String>,
-    /// The last answers, by a few bits of the name: traces have few names in turns, and a tree takes several comparisons.
-    /// [`NONE`] is a free place. A name that is no text is not kept here.
+    /// A cache of recent lookups, indexed by a few bits of the name's hash: a trace uses few names at a time, and a
+    /// tree takes several comparisons. [`NONE`] marks a free slot. Names that are not UTF-8 are not cached.
     recent: Vec<u32>,
-    /// I/Os whose name found no place and got that of another one.
+    /// The number of I/Os whose name found no room, and shares the number of another.
     shared: u64,
 }
 
@@ -21,7 +21,8 @@ const RECENT: usize = 1 << 12;
 const NONE: u32 = u32::MAX;
 
 impl Names {
-    /// The number of `name`; `None` if it is new and the table is full. O(1) for recent names, else O(log n).
+    /// Returns the number of `name`, or `None` if it is new and the table is full. O(1) for recent names, else O(log
+    /// n).
     pub(crate) fn id(&mut self, name: &[u8]) -> Option<u32> {
         if self.recent.is_empty() {
             self.recent = vec![NONE; RECENT];
@@ -47,7 +48,8 @@ impl Names {
         Some(id)
     }
 
-    /// The number of `name`. With a full table, a new name shares the number that a hash gives, and is counted.
+    /// Returns the number of `name`. If the table is full, a new name shares the number that its hash selects, which is
+    /// counted.
     pub(crate) fn id_or_shared(&mut self, name: &[u8]) -> u32 {
         self.id(name).unwrap_or_else(|| {
             self.shared += 1;
@@ -55,13 +57,13 @@ impl Names {
         })
     }
 
-    /// I/Os of names beyond [`MOST_NAMES`]: they have the numbers of other names.
+    /// Returns the number of I/Os with names beyond [`MOST_NAMES`], which share the numbers of other names.
     #[must_use]
     pub fn shared(&self) -> u64 {
         self.shared
     }
 
-    /// The name with this number; empty if there is none.
+    /// Returns the name with this number; empty if there is none.
     #[must_use]
     pub fn name(&self, id: u32) -> &str {
         self.names.get(id as usize).map_or("", String::as_str)
@@ -80,7 +82,7 @@ impl Names {
     }
 }
 
-/// A hash, eight bytes at a time. A bad one costs a comparison more.
+/// Hashes eight bytes at a time. A collision only costs another comparison.
 fn hash(name: &[u8]) -> u32 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let (eights, rest) = name.as_chunks::<8>();
@@ -94,7 +96,7 @@ fn hash(name: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// A trace of a file system has more files than a table has places.
+    /// A trace of a file system has more files than the table can hold.
     #[test]
     fn names_without_a_place_share_and_are_counted() {
         let mut names = Names::default();
@@ -107,7 +109,7 @@ mod tests {
         assert_eq!((names.id_or_shared(b"another"), names.shared()), (shared, 2));
     }
 
-    /// Names that are no text may look alike.
+    /// Names that are not UTF-8 may be displayed alike.
     #[test]
     fn names_differ_by_their_bytes() {
         let mut names = Names::default();

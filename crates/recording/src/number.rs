@@ -1,17 +1,17 @@
-//! Numbers of a row: unsigned, with a fraction where the unit has one, exact.
+//! Numbers of a row: unsigned, with a fraction if the unit allows it, and exact.
 
 use crate::fault::{Fault, shown};
 
-/// The most digits of which every number fits.
+/// The most digits of a number that always fits.
 const MOST_DIGITS: usize = 19;
 
-/// The whole number in `text`.
+/// Parses a whole number.
 #[inline]
 pub(crate) fn whole(field: &'static str, text: &[u8]) -> Result<u64, Fault> {
     digits(text).map_or_else(|| slowly(field, text), Ok)
 }
 
-/// As [`whole`], a digit at a time: a number that is too large has a fault of its own.
+/// Like [`whole`], one digit at a time, with a separate fault for a number that is too large.
 #[cold]
 fn slowly(field: &'static str, text: &[u8]) -> Result<u64, Fault> {
     let mut value: u64 = 0;
@@ -29,7 +29,7 @@ fn slowly(field: &'static str, text: &[u8]) -> Result<u64, Fault> {
     Ok(value)
 }
 
-/// The number in `text` if it is digits only, and few enough to fit. Takes eight at a time: most of a row is digits.
+/// Parses `text` if it has only digits, and few enough to fit. Takes eight at a time: most of a row is digits.
 #[inline]
 fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > MOST_DIGITS {
@@ -50,10 +50,10 @@ fn digits(text: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// The number in eight digits, the first one in the lowest byte.
+/// Parses eight digits, the first one in the lowest byte.
 fn eight_digits(text: u64) -> Option<u64> {
     const ZEROES: u64 = 0x3030_3030_3030_3030;
-    // The high half of a digit is 3, and stays so with six more: the low half is at most 9.
+    // The high nibble of a digit is 3, and stays so after adding 6 only if the low nibble is at most 9.
     let has_threes = |bytes: u64| bytes & 0xF0F0_F0F0_F0F0_F0F0 == ZEROES;
     if !has_threes(text) || !has_threes(text.wrapping_add(0x0606_0606_0606_0606)) {
         return None;
@@ -64,7 +64,7 @@ fn eight_digits(text: u64) -> Option<u64> {
     Some((fours * 10_000 + (fours >> 32)) & 0xFFFF_FFFF)
 }
 
-/// The number in `text`, which may have a fraction, times `unit`. A fraction of the product is cut.
+/// Parses a number, which may have a fraction, and multiplies it by `unit`. The fraction of the product is truncated.
 #[inline]
 pub(crate) fn scaled(field: &'static str, text: &[u8], unit: u64) -> Result<u64, Fault> {
     let times = digits(text).and_then(|value| value.checked_mul(unit));
@@ -107,7 +107,8 @@ fn range(field: &'static str, text: &[u8]) -> Fault {
     Fault::Range { field, text: shown(text) }
 }
 
-/// Nanoseconds from 1970 to a date such as `2024-05-01 12:34:56.789` or with `T` in the middle. A zone is not read.
+/// Parses a date such as `2024-05-01 12:34:56.789`, or with `T` in the middle. Returns nanoseconds since 1970; a time
+/// zone is not read.
 pub(crate) fn date(field: &'static str, text: &[u8]) -> Result<u64, Fault> {
     let bad = || Fault::Number { field, text: shown(text) };
     let part = |from: usize, to: usize| whole(field, text.get(from..to).ok_or_else(bad)?);
@@ -155,7 +156,7 @@ mod tests {
             assert_eq!(whole("size", format!("{value:019}").as_bytes()), Ok(value));
         }
         assert!(matches!(whole("size", b"18446744073709551616"), Err(Fault::Range { .. })));
-        // Each byte that is no digit, at each place of eight.
+        // Tries every byte that is not a digit at each of the eight positions.
         for place in 0..8 {
             for byte in (0..=u8::MAX).filter(|byte| !byte.is_ascii_digit()) {
                 let mut text = *b"12345678";

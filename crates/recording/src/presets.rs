@@ -1,22 +1,23 @@
-//! The public formats with columns, one row each. Units and columns are those of the data's own descriptions.
+//! Public formats with columns, one row each. Units and columns follow the descriptions published with the data.
 
 /// A format with columns.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// The name, as `--format` takes it.
+    /// The name, as `--format` accepts it.
     pub name: &'static str,
     /// The columns, as [`Description`](crate::Description) reads them.
     pub columns: &'static str,
-    /// The cells of a row, by which a trace without a header is recognised: `i` a whole number, `f` a number with a
-    /// fraction, `n` either, `w` a word for read or write, `b` 0 or 1, `t` any text, `*` any further cells. Empty: not recognised.
+    /// The shape of a row, by which a trace without a header is recognised, with a letter for each cell: `i` a whole
+    /// number, `f` a number with a fraction, `n` either, `w` a word for read or write, `b` 0 or 1, `t` any text, `*`
+    /// any further cells. Empty: not recognised.
     pub shape: &'static str,
-    /// The origin.
+    /// The origin of the format.
     pub about: &'static str,
-    /// Something that a result must say.
+    /// A caveat that reports must mention.
     pub caution: Option<&'static str>,
 }
 
-/// All of them.
+/// All presets.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "cloudphysics",

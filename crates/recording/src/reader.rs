@@ -1,4 +1,4 @@
-//! The reader: a format, an input, and the rows between them.
+//! The reader: combines a format, an input, and the rows parsed from it.
 
 use crate::blktrace::{self, Processes};
 use crate::columns::{Description, DescriptionError, Rows, Tables};
@@ -15,29 +15,29 @@ use crate::{blkparse, iolog, vscsi};
 use blkmq_core::Op;
 use std::io::Read;
 
-/// How to read.
+/// Options of a [`Reader`].
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The format; `None`: by content.
+    /// The format, or `None` to detect it from the content.
     pub format: Option<Format>,
-    /// The column of tenants, instead of the format's.
+    /// The column that names the tenant, instead of the format's.
     pub group_by: Option<String>,
-    /// The column of classes, instead of the format's.
+    /// The column that gives the class, instead of the format's.
     pub class_by: Option<String>,
-    /// The most rows that are skipped because they are no I/O.
+    /// The most rows that may be skipped because they are not I/Os.
     pub skip_bad: u64,
     /// The event of blktrace and blkparse that counts as an arrival.
     pub event: Event,
 }
 
-/// The rows that were no I/O.
+/// The skipped rows.
 #[derive(Clone, Debug, Default)]
 pub struct Skipped {
-    /// Bad rows.
+    /// The number of bad rows.
     pub bad: u64,
-    /// The first few of them: line or byte, and the reason.
+    /// The first few bad rows: line or byte offset, and the reason.
     pub first: Vec<(u64, Fault)>,
-    /// Lines and records of the format that are not about an arrival: comments, other events, opened files.
+    /// Valid lines and records that are not arrivals: comments, other events, opened files.
     pub other: u64,
 }
 
@@ -60,16 +60,16 @@ pub struct Reader {
     tenants: Names,
     volumes: Names,
     stamps: Stamps,
-    /// The stamp of the first record.
+    /// The stamp of the first record, in nanoseconds.
     first: Option<u64>,
     records: u64,
 }
 
-/// Bad rows that are kept with their reasons.
+/// The number of bad rows kept with their reasons.
 const KEPT: usize = 5;
 
 impl Reader {
-    /// A reader of `source`, which may be compressed with gzip or zstd.
+    /// Creates a reader of `source`, which may be compressed with gzip or zstd.
     ///
     /// # Errors
     /// If the source cannot be read, or the format is unknown or does not fit the header.
@@ -122,7 +122,7 @@ impl Reader {
         })
     }
 
-    /// The next record, in the order of the trace; `None` at its end.
+    /// Returns the next record in the order of the trace, or `None` at its end.
     ///
     /// # Errors
     /// If the bytes cannot be read, or a row is bad and no more may be skipped.
@@ -189,13 +189,13 @@ impl Reader {
         })
     }
 
-    /// The format that was given or found.
+    /// Returns the format, given or detected.
     #[must_use]
     pub fn format(&self) -> &Format {
         &self.format
     }
 
-    /// The rows so far that were no I/O.
+    /// Returns the rows skipped so far.
     #[must_use]
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
@@ -222,7 +222,7 @@ impl Reader {
         &self.stamps
     }
 
-    /// Returns whether the trace has events, and none so far of the kind that counts: it may have another kind.
+    /// Returns whether the trace has had events so far, but none of the kind that counts: it may have another kind.
     #[must_use]
     pub fn lacks_event(&self) -> bool {
         let has_events = matches!(self.kind, Kind::Blktrace(_) | Kind::Blkparse);
@@ -236,7 +236,7 @@ impl Reader {
     }
 }
 
-/// The rows of a description, behind the header if there is one.
+/// Prepares the rows of a description, after the header if there is one.
 fn rows(mut described: Description, options: &Options, input: &mut Input) -> Result<Rows, Error> {
     if let Some(column) = &options.group_by {
         described.group_by(column)?;
@@ -256,7 +256,7 @@ fn rows(mut described: Description, options: &Options, input: &mut Input) -> Res
     Ok(Rows::new(described, Some(b""))?)
 }
 
-/// The arrival of a record, and the first stamp.
+/// Returns the arrival of a record relative to the first stamp, and the first stamp.
 fn checked(raw: Raw, first: Option<u64>) -> Result<(i64, u64), Fault> {
     let Raw { op, offset, length, stamp, .. } = raw;
     if op != Op::Flush && (length == 0 || length > MOST_LENGTH) {

@@ -1,8 +1,8 @@
-//! The record that every format becomes.
+//! The record to which every format is converted.
 
 use blkmq_core::{IoPrio, Op};
 
-/// The longest I/O that is believed, in bytes: 1 GiB. More is a wrong unit or a damaged row.
+/// The longest plausible I/O, in bytes: 1 GiB. A greater length indicates a wrong unit or a damaged row.
 pub const MOST_LENGTH: u64 = 1 << 30;
 
 /// An I/O of a trace.
@@ -14,19 +14,19 @@ pub struct Record {
     pub op: Op,
     /// First byte within the volume.
     pub offset: u64,
-    /// Length in bytes, at most [`MOST_LENGTH`]; 0 for a flush only.
+    /// Length in bytes, at most [`MOST_LENGTH`]; 0 only for a flush.
     pub length: u64,
     /// The tenant: an index into [`Reader::tenants`](crate::Reader::tenants).
     pub tenant: u32,
     /// The volume: an index into [`Reader::volumes`](crate::Reader::volumes).
     pub volume: u32,
-    /// The priority; without a class if the trace has none.
+    /// The priority; has no class if the trace has none.
     pub prio: IoPrio,
-    /// Nanoseconds from arrival to completion, if the trace has them.
+    /// Nanoseconds from arrival to completion, or `None` if the trace lacks them.
     pub latency: Option<u64>,
 }
 
-/// A record as a format has it: the stamp is absolute, and may be that of the completion.
+/// A record as the format gives it: the stamp is absolute, and may be that of the completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Raw {
     /// Nanoseconds since the format's own zero.

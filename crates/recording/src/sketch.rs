@@ -1,19 +1,19 @@
-//! The number of different blocks, in memory of fixed size.
+//! Estimates the number of distinct blocks in memory of fixed size.
 
-/// Estimates a number of different values from the hashes of a sample: values whose hash is below a threshold are kept, and
-/// the threshold is halved when there are too many. Exact below [`MOST`](Self::MOST), and within about 1 % above.
+/// Estimates a number of distinct values by sampling their hashes: hashes below a threshold are kept, and the threshold
+/// is halved when the table is full. Exact below [`MOST`](Self::MOST), and within about 1 % above.
 #[derive(Clone, Debug)]
 pub(crate) struct Distinct {
-    /// Open addressing; 0 is a free place.
+    /// A hash table with open addressing; 0 is a free slot.
     table: Vec<u64>,
     kept: usize,
-    /// The threshold was halved so many times.
+    /// The number of times that the threshold was halved.
     level: u32,
     /// The largest hash that is kept.
     most: u64,
 }
 
-/// By the golden ratio: hashes of runs and strides are as even as any.
+/// Multiplies by the golden ratio: hashes of runs and strides are as evenly spread as any.
 fn hash(value: u64) -> u64 {
     value.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -51,7 +51,8 @@ impl Distinct {
 
     fn insert(&mut self, hash: u64) {
         let mask = self.table.len() - 1;
-        // Small hashes differ in their low bits, and low bits are those of the value: both decide.
+        // The hashes that are kept are small and differ in their low bits, which depend only on the low bits of the
+        // value. So high bits are mixed in.
         let spread = (hash ^ hash >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32;
         let mut at = spread as usize & mask;
         while self.table[at] != 0 {
@@ -64,7 +65,7 @@ impl Distinct {
         self.kept += 1;
     }
 
-    /// The estimate.
+    /// Returns the estimate.
     pub(crate) fn count(&self) -> u64 {
         (self.kept as u64).saturating_mul(1 << self.level.min(63))
     }
@@ -78,7 +79,7 @@ mod tests {
     #[test]
     fn few_values_are_counted_exactly_and_many_within_two_percent() {
         for (values, tolerance) in [(0, 0), (1, 0), (60_000, 0), (1_000_000, 20_000)] {
-            // Runs, strides of powers of two and others, and places without order.
+            // Runs, strides of powers of two and other numbers, and random values.
             let strides =
                 (0..40).step_by(4).map(|power| 1 << power).chain([3, 10, 1000, 12_345, 1_000_003]);
             let orders = strides.map(Some).chain([None]);

@@ -1,15 +1,15 @@
-//! How fine the stamps of a trace are, and whether they are in order.
+//! The resolution and the order of the stamps of a trace.
 
 /// Facts about the stamps of the records so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamps {
-    /// The coarsest power of ten, in nanoseconds and up to a second, of which all arrivals are multiples.
+    /// The largest power of ten, in nanoseconds and up to a second, that divides all arrivals.
     pub unit: u64,
-    /// Records with the arrival of the one before.
+    /// The number of records with the same arrival as the previous record.
     pub same: u64,
-    /// Records before the one ahead of them.
+    /// The number of records that arrived earlier than the previous record.
     pub unordered: u64,
-    /// The furthest that a record is behind the latest arrival so far, in nanoseconds.
+    /// The maximum by which a record precedes the latest arrival so far, in nanoseconds.
     pub most_back: u64,
     last: i64,
     latest: i64,
@@ -38,8 +38,8 @@ impl Stamps {
         }
     }
 
-    /// Returns whether the order and the places of I/Os within a unit are unknown: stamps are whole milliseconds or
-    /// coarser, and most of them are equal to the one before.
+    /// Returns whether the stamps are too coarse to give the order and the times of I/Os within a unit: they are whole
+    /// milliseconds or coarser, and most equal the previous one.
     #[must_use]
     pub fn is_coarse(&self, records: u64) -> bool {
         self.unit >= 1_000_000 && self.same * 2 > records

@@ -1,46 +1,46 @@
-//! The figures of a trace: rates, sizes, the mix, order, bursts, the working set and tenants, in bounded memory.
+//! Statistics of a trace in bounded memory: rates, sizes, the mix, order, bursts, the working set and tenants.
 
 use crate::record::Record;
 use crate::sketch::Distinct;
 use blkmq_core::{Histogram, Op};
 
-/// Bins of the course of a trace over time.
+/// The number of bins in which the I/Os of a trace are counted over time.
 const BINS: usize = 512;
 /// The shortest bin, in nanoseconds.
 const FINEST: i64 = 1_000_000;
-/// The block of a working set.
+/// The size of a block of the working set, in bytes.
 const BLOCK: u64 = 4096;
 const SECOND: i64 = 1_000_000_000;
 
-/// The counts of a tenant.
+/// The counts of one tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tenant {
-    /// I/Os.
+    /// The number of I/Os.
     pub ios: u64,
-    /// Reads among them.
+    /// The number of reads.
     pub reads: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
-/// The facts about the records that were added.
+/// Statistics of the records added so far.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// I/Os, by operation: reads, writes, flushes, discards, zeroes.
     pub ios: [u64; 5],
     /// Bytes, by operation.
     pub bytes: [u64; 5],
-    /// I/Os that begin where the one before on their volume ended.
+    /// The number of I/Os that begin where the previous one on the volume ended.
     pub sequential: u64,
     /// The lengths of reads and writes, in bytes.
     pub sizes: Histogram,
-    /// Latencies in nanoseconds, if the trace has them.
+    /// Latencies in nanoseconds; empty if the trace has none.
     pub latencies: Histogram,
-    /// The most I/Os in one second that begins at a whole second of the trace, while it is in order.
+    /// The most I/Os in a whole second of the trace, while its records are in order.
     pub peak: u64,
-    /// Tenants, by their number.
+    /// Tenants, indexed by number.
     pub tenants: Vec<Tenant>,
-    /// The first byte behind each volume's I/Os, by its number.
+    /// The end of the last I/O of each volume, in bytes, indexed by number.
     pub ends: Vec<u64>,
     first: i64,
     last: i64,
@@ -49,11 +49,11 @@ pub struct Summary {
     second: (i64, u64),
     gaps: Gaps,
     course: Vec<u64>,
-    /// A bin is [`FINEST`] times two to this power long.
+    /// A bin is [`FINEST`] * 2^`doublings` nanoseconds long.
     doublings: u32,
 }
 
-/// Moments of the times between arrivals.
+/// Moments of the interarrival times.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gaps {
     count: f64,
@@ -94,7 +94,7 @@ fn at<T: Clone + Default>(list: &mut Vec<T>, number: u32) -> &mut T {
 }
 
 impl Summary {
-    /// Counts a record. O(1) for each block of it.
+    /// Adds a record. O(blocks of the record).
     pub fn add(&mut self, record: &Record) {
         let kind = record.op as usize;
         self.ios[kind] += 1;
@@ -121,7 +121,8 @@ impl Summary {
         *reach = (*reach).max(end);
         if matches!(record.op, Op::Read | Op::Write) {
             self.sizes.record(record.length);
-            // Blocks of different volumes differ but by chance: the number is spread over all bits.
+            // The number of the volume is spread over all bits, so that blocks of different volumes collide only by
+            // chance.
             let volume = u64::from(record.volume).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             for block in record.offset / BLOCK..end.div_ceil(BLOCK) {
                 self.blocks.add(block ^ volume);
@@ -155,31 +156,32 @@ impl Summary {
         self.course[bin as usize] += 1;
     }
 
-    /// The bin of an arrival. A width is a constant and a power of two: dividing by it takes no division.
+    /// Returns the bin of an arrival. Each width is a constant times a power of two, so that no division instruction is
+    /// needed.
     fn bin(&self, arrival: i64) -> i64 {
         (arrival / FINEST) >> self.doublings
     }
 
-    /// I/Os.
+    /// Returns the number of I/Os.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.ios.iter().sum()
     }
 
-    /// Nanoseconds from the earliest arrival to the latest.
+    /// Returns the nanoseconds from the earliest arrival to the latest.
     #[must_use]
     pub fn span(&self) -> u64 {
         self.last.abs_diff(self.first)
     }
 
-    /// Different blocks of 4096 bytes that were read or written, within about 1 %.
+    /// Returns the number of distinct blocks of 4096 bytes that were read or written, within about 1 %.
     #[must_use]
     pub fn working_set(&self) -> u64 {
         self.blocks.count()
     }
 
-    /// The standard deviation of the times between arrivals over their mean: 0 for equal ones, 1 for a Poisson process, more
-    /// for bursts. `None` below three I/Os.
+    /// Returns the coefficient of variation of the interarrival times: 0 if they are equal, 1 for a Poisson process,
+    /// more for bursts. Returns `None` below three I/Os.
     #[must_use]
     pub fn burstiness(&self) -> Option<f64> {
         let Gaps { count, sum, squares, .. } = self.gaps;
@@ -190,7 +192,7 @@ impl Summary {
         Some((squares / count - mean * mean).max(0.0).sqrt() / mean)
     }
 
-    /// I/Os in equal parts of the time, and the length of a part in nanoseconds.
+    /// Returns the I/Os in each bin, and the length of a bin in nanoseconds.
     #[must_use]
     pub fn course(&self) -> (&[u64], u64) {
         let used = self.course.iter().rposition(|count| *count > 0).map_or(0, |at| at + 1);

@@ -17,14 +17,14 @@ fn read(bytes: &[u8], options: &Options) -> Result<(Vec<Record>, Reader), Error>
     Ok((records, reader))
 }
 
-/// The header of a format, and the row of the I/O number `i`: each arrives 2 s after the one before, odd ones write, at
-/// (i + 1) * 8 sectors, 4096 bytes, for tenant `a` or `b` in turns where names are free.
+/// The header of a format, and its row for I/O number `i`. I/Os arrive 2 s apart, those with odd numbers write, at
+/// sector (i + 1) * 8, 4096 bytes, alternating between tenants `a` and `b` if names are free.
 struct Sample {
     format: &'static str,
     header: &'static str,
     row: fn(u64) -> String,
     tenants: [&'static str; 2],
-    /// A row whose operation is unknown, one that ends early, one with a negative number, and one with 2^63.
+    /// A row with an unknown operation, one that ends early, one with a negative number, and one with 2^63.
     bad: [&'static str; 4],
 }
 
@@ -236,7 +236,7 @@ fn each_preset_has_a_sample_and_is_found_by_content() {
     }
 }
 
-/// Options for a sample, with its format where the rows do not show it.
+/// Returns options for a sample, with its format if the rows do not reveal it.
 fn of(sample: &Sample, skip_bad: u64) -> Options {
     let format = (sample.format == "mqsim").then(|| Format::parse("mqsim").expect("a preset"));
     Options { format, ..options(skip_bad) }
@@ -277,7 +277,7 @@ fn bad_rows_are_named_with_their_line_and_skipped_only_if_told() {
     }
 }
 
-/// A wrong unit makes lengths that no I/O has.
+/// A wrong unit makes lengths that no I/O can have.
 #[test]
 fn a_wrong_unit_is_an_error() {
     let columns = "time=us,1 op=word,2 offset=sectors,3 size=sectors,4 header=no";
@@ -381,7 +381,7 @@ fn lines_of_blkparse_count_once() {
     assert!(error.to_string().ends_with("accepted: blktrace, blkparse"), "{error}");
 }
 
-/// A recording of requests as they were issued has no I/O that was queued.
+/// A recording of issued requests has no queued I/Os.
 #[test]
 fn a_trace_without_the_event_that_counts_says_so() {
     let issued: String =
@@ -392,8 +392,8 @@ fn a_trace_without_the_event_that_counts_says_so() {
     assert!(!reader.lacks_event());
 }
 
-/// Regression test: the numbers of volumes lost their upper bits, so that blocks of the first volume were those of the
-/// 8193rd.
+/// Regression test: the numbers of volumes lost their upper bits, so that blocks of the first volume counted as those
+/// of the 8193rd.
 #[test]
 fn blocks_of_many_volumes_are_counted_apart() {
     let mut summary = Summary::default();
@@ -428,7 +428,7 @@ fn records_of_blktrace_tell_the_same_as_blkparse() {
     let facts = |it: &Record| (it.arrival, it.op, it.offset, it.length);
     assert_eq!(Vec::from_iter(records.iter().map(facts)), Vec::from_iter(text.iter().map(facts)));
     assert_eq!(reader.tenants().name(records[0].tenant), "kjournald");
-    // The end of a recorder that was killed.
+    // The recorder was killed while it wrote.
     let cut = &bytes[..bytes.len() - 1];
     let error = read(cut, &options(0)).err().expect("cut");
     assert!(error.to_string().contains("ends within the record"), "{error}");
@@ -487,7 +487,7 @@ fn compressed_traces_are_read_as_if_they_were_not() {
         encoder.finish().expect("memory")
     };
     let zstd = |text: &str| compress_to_vec(text.as_bytes(), CompressionLevel::Fastest);
-    // Two members, or frames, as parallel compressors write them.
+    // Two members or frames, as parallel compressors write them.
     for bytes in [[gzip(head), gzip(tail)].concat(), [zstd(head), zstd(tail)].concat()] {
         assert_eq!(read(&bytes, &options(0)).expect("rows").0, plain);
         let error = read(&bytes[..bytes.len() - 5], &options(0)).err().expect("cut");

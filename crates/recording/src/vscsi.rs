@@ -8,7 +8,7 @@ use crate::next::Next;
 use crate::record::Raw;
 use blkmq_core::{IoPrio, Op};
 
-/// The version of a file, by the words of its first records.
+/// The version of a file, which determines the fields of its records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
     /// Serial number, length, segments, command, version, block, microseconds.
@@ -34,7 +34,7 @@ fn word64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// The version, if the first records have its number and commands that are known.
+/// Detects the version: the first records must have its number and known commands.
 pub(crate) fn version(head: &[u8]) -> Option<Version> {
     const RECORDS: usize = 4;
     let is = |version: Version, command: usize, number: u16| {
@@ -55,7 +55,7 @@ fn op(command: u16) -> Option<Op> {
     crate::columns::scsi(command)
 }
 
-/// The next record.
+/// Reads the next record.
 pub(crate) fn next(
     input: &mut Input,
     version: Version,

@@ -1,25 +1,25 @@
-//! Traces in the forms of other programs: fio's iologs, CSV, MQSim's.
+//! Writers of traces in the formats of other programs: fio's iologs, CSV, and MQSim's.
 
 use crate::names::Names;
 use crate::record::Record;
 use blkmq_core::{Class, Op};
 use std::io::{self, Write};
 
-/// A form that is written.
+/// An output format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// CSV with every field, which is read again as it was.
+    /// CSV with every field, which can be read back without loss.
     Csv,
-    /// fio's iolog of version 2: gaps in microseconds.
+    /// fio's iolog version 2, with gaps in microseconds.
     Iolog2,
-    /// fio's iolog of version 3: times in microseconds.
+    /// fio's iolog version 3, with times in microseconds.
     Iolog3,
-    /// MQSim's: reads and writes only.
+    /// MQSim's format: reads and writes only.
     Mqsim,
 }
 
 impl Form {
-    /// Each with its name.
+    /// The formats and their names.
     pub const NAMES: [(Self, &'static str); 4] = [
         (Self::Csv, "csv"),
         (Self::Iolog2, "iolog2"),
@@ -32,17 +32,17 @@ impl Form {
 pub struct Writer<W> {
     form: Form,
     out: W,
-    /// The volumes that an iolog has opened.
+    /// Whether the iolog has opened each volume.
     opened: Vec<bool>,
     last: i64,
     left_out: u64,
 }
 
-/// The longest name of a file that fio reads.
+/// The longest file name that fio reads.
 const MOST_NAME: usize = 255;
 
 impl<W: Write> Writer<W> {
-    /// A writer to `out`, which should have a buffer.
+    /// Creates a writer to `out`, which should be buffered.
     ///
     /// # Errors
     /// If `out` cannot be written.
@@ -56,7 +56,7 @@ impl<W: Write> Writer<W> {
         Ok(Self { form, out, opened: Vec::new(), last: 0, left_out: 0 })
     }
 
-    /// Writes a record. Arrivals before the first are written as that.
+    /// Writes a record. Arrivals before the first record are clamped to it.
     ///
     /// # Errors
     /// If the output cannot be written.
@@ -134,7 +134,7 @@ impl<W: Write> Writer<W> {
         writeln!(self.out, "{stamp}{file} {action} {} {}", record.offset, record.length)
     }
 
-    /// Ends the form, and returns the records that have no place in it.
+    /// Ends the output, and returns the number of records that the format cannot express.
     ///
     /// # Errors
     /// If the output cannot be written.
@@ -144,7 +144,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// `name` with `_` for characters that the form does not have.
+/// Replaces characters that the format does not allow with `_`.
 fn clean(name: &str, bad: &[char]) -> String {
     name.chars().map(|it| if bad.contains(&it) { '_' } else { it }).collect()
 }

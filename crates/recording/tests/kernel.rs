@@ -1,13 +1,13 @@
-//! A recording of a kernel, Linux 6.12: a loop device under mq-deadline, two direct writes and a flush, two written back, two
-//! direct reads by a process with a name of two words, a discard. The records as blktrace left them, and blkparse's texts of
-//! them.
+//! A recording from Linux 6.12, of a loop device under mq-deadline: two direct writes and a flush, two writes from the
+//! page cache, two direct reads by a process whose name has two words, and a discard. The records are as blktrace left
+//! them; beside them are blkparse's texts.
 
 use blkmq_core::Op;
 use blkmq_recording::{Event, Options, Reader};
 
 const RECORDS: &[u8] = include_bytes!("loop/blktrace.bin");
 const TEXT: &[u8] = include_bytes!("loop/blkparse.txt");
-/// With the times that requests had waited (`-t`).
+/// With the times that requests waited (`-t`).
 const TIMED: &[u8] = include_bytes!("loop/blkparse-t.txt");
 
 type Io = (i64, Op, u64, u64, String);

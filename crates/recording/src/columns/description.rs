@@ -12,7 +12,7 @@
 use super::MOST_COLUMNS;
 use super::op::Ops;
 
-/// A described form of rows.
+/// A parsed description of rows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Description {
     columns: [Option<Column>; Field::COUNT],
@@ -82,7 +82,7 @@ pub(crate) struct Column {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// From 0.
+    /// The number of the column, counted from 0.
     Number(usize),
     Name {
         name: String,
@@ -93,7 +93,7 @@ pub(crate) enum Place {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
-    /// Nanoseconds or bytes in one.
+    /// The factor to nanoseconds or bytes.
     Times(u64),
     Date,
 }
@@ -114,10 +114,10 @@ fn refuse<T>(text: String) -> Result<T, DescriptionError> {
 }
 
 impl Description {
-    /// Reads a description.
+    /// Parses a description.
     ///
     /// # Errors
-    /// If a word is unknown, or a column is missing without which there is no I/O.
+    /// If a word is unknown, or a column that every I/O needs is missing.
     pub fn parse(text: &str) -> Result<Self, DescriptionError> {
         let mut found = Self {
             columns: Default::default(),
@@ -157,19 +157,19 @@ impl Description {
         Ok(found)
     }
 
-    /// Replaces the columns that become tenants, as `group=` in a description.
+    /// Replaces the columns that name the tenant, like `group=` in a description.
     ///
     /// # Errors
-    /// If `column` is no number from 1 and no name.
+    /// If `column` is neither a number from 1 nor a name.
     pub fn group_by(&mut self, column: &str) -> Result<(), DescriptionError> {
         self.columns[Field::Group2 as usize] = None;
         self.by("group", column)
     }
 
-    /// Replaces the column that becomes the class.
+    /// Replaces the column that gives the class.
     ///
     /// # Errors
-    /// As [`group_by`](Self::group_by).
+    /// See [`group_by`](Self::group_by).
     pub fn class_by(&mut self, column: &str) -> Result<(), DescriptionError> {
         self.by("class", column)
     }
@@ -236,7 +236,7 @@ impl Description {
         self.columns[field as usize].as_ref()
     }
 
-    /// Returns whether the same columns name the tenant and the volume.
+    /// Returns whether the tenant and the volume are named by the same columns.
     pub(super) fn has_volumes_as_groups(&self) -> bool {
         let both = |field: Field, other: Field| self.field(field) == self.field(other);
         self.field(Field::Group).is_some()
@@ -264,7 +264,7 @@ impl Description {
         self.wide.as_deref()
     }
 
-    /// Returns whether `header` has all columns that are found by name; false if none is.
+    /// Returns whether `header` has all columns that the description names. False if it names none.
     pub(crate) fn fits(&self, header: &[u8]) -> bool {
         let known = super::cut(self, header);
         let is_there = |name: &str| known.contains(&name.as_bytes());

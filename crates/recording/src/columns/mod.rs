@@ -1,4 +1,4 @@
-//! The reader of rows with columns, by a description of them.
+//! The reader of rows with columns, driven by a description.
 
 mod description;
 mod op;
@@ -13,33 +13,33 @@ use crate::record::Raw;
 use blkmq_core::{Class, IoPrio, Op};
 use description::{Column, Field, Place, Unit};
 
-/// The most columns that are looked at.
+/// The most columns that are parsed.
 pub(crate) const MOST_COLUMNS: usize = 64;
 /// The most fields: the count of [`Field`]'s variants.
 const FIELDS: usize = Field::COUNT;
 
-/// A description whose names of columns have become numbers.
+/// A description whose column names have been resolved to numbers.
 pub(crate) struct Rows {
     description: Description,
     /// Column and field, by column.
     slots: Vec<(usize, Field)>,
-    /// Fields that are the same in each row.
+    /// Fields with the same value in every row.
     constants: Vec<(Field, Box<[u8]>)>,
-    /// Tenants and volumes have the same columns, and one table of names.
+    /// Tenants and volumes come from the same columns, and share a table of names.
     pub has_volumes_as_tenants: bool,
-    /// The column that takes the surplus of a row, and the number of columns.
+    /// The column that absorbs surplus delimiters, and the number of columns.
     wide: Option<(usize, usize)>,
     joined: Vec<u8>,
 }
 
-/// Where names go.
+/// The tables that collect names.
 pub(crate) struct Tables<'a> {
     pub tenants: &'a mut Names,
     pub volumes: &'a mut Names,
 }
 
 impl Tables<'_> {
-    /// The numbers of a tenant and of a volume.
+    /// Returns the numbers of a tenant and a volume.
     pub(crate) fn ids(&mut self, tenant: &[u8], volume: &[u8]) -> Result<(u32, u32), Fault> {
         let tenant = self.tenants.id(tenant).ok_or(Fault::Names { what: "tenants" })?;
         Ok((tenant, self.volumes.id_or_shared(volume)))
@@ -49,7 +49,7 @@ impl Tables<'_> {
 type Cells<'a> = [Option<&'a [u8]>; FIELDS];
 
 impl Rows {
-    /// The rows behind `header`, the first line, if the description has one.
+    /// Reads the rows after `header`, the first line, if the description has a header.
     pub(crate) fn new(
         description: Description,
         header: Option<&[u8]>,
@@ -84,7 +84,7 @@ impl Rows {
         Ok(Self { description, slots, constants, has_volumes_as_tenants, wide, joined })
     }
 
-    /// The I/O of a row; `None` for an empty line or a comment.
+    /// Parses a row. Returns `None` for an empty line or a comment.
     pub(crate) fn row(
         &mut self,
         line: &[u8],
@@ -105,7 +105,7 @@ impl Rows {
         Ok(Some(raw(description, &cells, joined, self.has_volumes_as_tenants, tables)?))
     }
 
-    /// Fills the cells in one walk along the line.
+    /// Fills the cells in one pass over the line.
     fn cells<'a>(&self, line: &'a [u8], cells: &mut Cells<'a>) -> Result<(), Fault> {
         match self.description.delimiter() {
             b' ' => self.fill(split(&self.description, line), cells),
@@ -132,7 +132,7 @@ impl Rows {
         Err(Fault::Missing { field: slot.1.name() })
     }
 
-    /// As [`cells`](Self::cells), where a column may hold the delimiter.
+    /// Like [`cells`](Self::cells), for rows in which one column may contain the delimiter.
     fn wide_cells<'a>(
         &self,
         line: &'a [u8],
@@ -156,7 +156,7 @@ impl Rows {
     }
 }
 
-/// The cells of a line.
+/// Splits a line into cells.
 fn split<'a>(
     description: &Description,
     line: &'a [u8],
@@ -184,7 +184,7 @@ fn cut<'a>(description: &Description, line: &'a [u8]) -> Vec<&'a [u8]> {
     split(description, line).take(MOST_COLUMNS).collect()
 }
 
-/// A cell without blanks and quotes around it.
+/// Returns a cell without surrounding blanks and quotes.
 fn trimmed(cell: &[u8]) -> &[u8] {
     match cell {
         [b'!'..=b'~', .., b'!'..=b'~'] | [b'!'..=b'~'] if cell[0] != b'"' => cell,
@@ -202,7 +202,7 @@ fn raw(
     has_volumes_as_tenants: bool,
     tables: &mut Tables<'_>,
 ) -> Result<Raw, Fault> {
-    // Cells of columns are there: only fields without a column, or with one that may be absent, have none.
+    // Required cells are present: only fields without a column, or with an optional one, have no cell.
     let number = |field: Field| -> Result<Option<u64>, Fault> {
         let (Some(text), Some(column)) = (cells[field as usize], description.field(field)) else {
             return Ok(None);
@@ -216,7 +216,7 @@ fn raw(
     let word = cells[Field::Op as usize].ok_or(Fault::Missing { field: "op" })?;
     let op = description.ops().read(word)?;
     let length = number(Field::Size)?.unwrap_or(0);
-    // Flushes have no place: formats write 0 or a number without meaning.
+    // The offset of a flush is ignored: formats write 0 or a meaningless number.
     let (offset, length) = if op == Op::Flush { (0, 0) } else { (needed(Field::Offset)?, length) };
     let (stamp, latency) = (needed(Field::Time)?, number(Field::Latency)?);
     let stamp = if description.is_at_completion() {
@@ -244,7 +244,7 @@ fn measured(field: &'static str, text: &[u8], column: &Column) -> Result<u64, Fa
     }
 }
 
-/// The name in one or two cells; without a cell, the empty name.
+/// Joins the name from one or two cells. Without a cell the name is empty.
 fn name<'a>(fields: [Field; 2], cells: &Cells<'a>, joined: &'a mut Vec<u8>) -> &'a [u8] {
     match fields.map(|field| cells[field as usize]) {
         [Some(first), Some(second)] => {
@@ -258,7 +258,7 @@ fn name<'a>(fields: [Field; 2], cells: &Cells<'a>, joined: &'a mut Vec<u8>) -> &
     }
 }
 
-/// The priority that a cell names. Thesios' words stand for the three classes that schedulers have.
+/// Parses a priority class. Thesios' words map to the three classes of the schedulers.
 fn prio(text: &[u8]) -> Result<IoPrio, Fault> {
     let class = match text {
         b"" | b"-" | b"0" | b"none" => Class::None,

@@ -3,16 +3,16 @@
 use crate::fault::{Fault, shown};
 use blkmq_core::Op;
 
-/// How a format writes an operation.
+/// The notation of operations in a format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ops {
-    /// By words or letters.
+    /// Words or letters.
     Words,
     /// 0 is a read and 1 a write.
     ReadIs0,
     /// 1 is a read and 0 a write.
     ReadIs1,
-    /// By SCSI's operation codes, in decimal.
+    /// SCSI operation codes, in decimal.
     Scsi,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn is_read_write(text: &[u8]) -> bool {
     matches!(word(text), Some(Op::Read | Op::Write))
 }
 
-/// The operation of a SCSI command.
+/// Returns the operation of a SCSI command.
 pub(crate) fn scsi(code: u16) -> Option<Op> {
     match code {
         0x08 | 0x28 | 0x88 | 0xa8 => Some(Op::Read),
@@ -97,7 +97,7 @@ pub(crate) fn scsi(code: u16) -> Option<Op> {
     }
 }
 
-/// The operation in blkparse's letters: `FWFS` is a write with a flush ahead, `FN` or `F` a bare flush.
+/// Parses blkparse's letters: `FWFS` is a write preceded by a flush, `FN` or `F` a bare flush.
 pub(crate) fn op_of_rwbs(text: &[u8]) -> Option<Op> {
     let has = |letter| text.contains(&letter);
     if has(b'D') {
