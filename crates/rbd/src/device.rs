@@ -1,5 +1,5 @@
-//! [`RbdDevice`]: an image of a cluster, from which hardware queues are made, and the properties of it that the
-//! engine must know.
+//! [`RbdDevice`]: an image of a cluster, which makes hardware queues, and the properties of the image that the engine
+//! needs.
 
 use crate::OpenError;
 use crate::options::{ImageSpec, Options};
@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 /// An image of a Ceph cluster.
 ///
-/// [`queues`](BlockDevice::queues) makes a connection to the cluster and opens the image, once for all hardware queues.
-/// `doc/rbd.md` has the parameters, and the promises when the cluster stalls.
+/// [`queues`](BlockDevice::queues) connects to the cluster and opens the image, once for all hardware queues.
+/// `doc/rbd.md` describes the parameters, and the behaviour when the cluster stalls.
 #[derive(Clone, Debug)]
 pub struct RbdDevice {
     api: Functions,
@@ -42,16 +42,17 @@ impl RbdDevice {
     /// Opens the image that `text` describes: `POOL/[NAMESPACE/]IMAGE[@SNAP][,KEY=VALUE]...`.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and for a word that is not understood.
+    /// See [`open`](Self::open); also if a word is not understood.
     pub fn parse(text: &str) -> Result<Self, OpenError> {
         let (spec, options) = Options::parse(text)?;
         Self::open(&spec, &options)
     }
 
-    /// Connects to the cluster, looks at the image, and disconnects. Blocks, as long as `connect_timeout` allows.
+    /// Connects to the cluster, reads the properties of the image, and disconnects. Blocks for at most
+    /// `connect_timeout`.
     ///
     /// # Errors
-    /// If this machine has no librbd, or the cluster cannot be reached or has no such image.
+    /// If librbd is not installed, or the cluster cannot be reached or has no such image.
     pub fn open(spec: &ImageSpec, options: &Options) -> Result<Self, OpenError> {
         Self::open_by(Api::get()?, spec, options)
     }
@@ -63,7 +64,7 @@ impl RbdDevice {
     ) -> Result<Self, OpenError> {
         let mut options = options.clone();
         options.readonly |= spec.snapshot.is_some();
-        // OSDs that are away must not keep a program from starting.
+        // OSDs that are down must not keep a program from starting.
         let looking = Options { timeout: Some(options.connect_timeout), ..options.clone() };
         let facts = connect(api, spec, &looking)?.facts()?;
         let (shape, notes) = of(&facts, &options)?;
@@ -71,26 +72,26 @@ impl RbdDevice {
         Ok(Self { api: Functions(api), spec: spec.clone(), options, shape, notes, watched })
     }
 
-    /// The properties of the image that the engine must know.
+    /// Returns the properties of the image that the engine needs.
     #[must_use]
     pub fn shape(&self) -> &DeviceShape {
         &self.shape
     }
 
-    /// Deviations from the description: one sentence each.
+    /// Returns deviations from the description, one sentence each.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Returns whether nothing can be written: the image is a snapshot, or was opened for reading.
+    /// Returns whether the device is read-only: the image is a snapshot, or was opened read-only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.options.readonly
     }
 
-    /// Changes and stalls of the image since it was opened. Where librbd has noted a change, it is asked for the new size,
-    /// which may wait for the cluster; a hardware queue never waits for that.
+    /// Returns changes and stalls of the image since it was opened. If librbd has reported a change, the call asks for
+    /// the new size, which may wait for the cluster; hardware queues do not wait for that.
     #[must_use]
     pub fn state(&self) -> ImageState {
         self.watched.read()
@@ -99,7 +100,7 @@ impl RbdDevice {
     /// Connects to the cluster, opens the image, and makes its hardware queues.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and if the image has become smaller since.
+    /// See [`open`](Self::open); also if the image has become smaller since.
     pub fn queues<P: IoBuf>(&self) -> io::Result<DeviceQueues<P>> {
         let image = connect(self.api.0, &self.spec, &self.options).map_err(io::Error::other)?;
         let facts = image.facts().map_err(io::Error::other)?;
@@ -121,7 +122,7 @@ impl RbdDevice {
     }
 }
 
-/// Opens the image with the settings that `options` stand for.
+/// Opens the image with the settings given by `options`.
 fn connect(api: &'static Api, spec: &ImageSpec, options: &Options) -> Result<Image, OpenError> {
     let (has_cache, policy) = options.cache.settings();
     let seconds = |time: Nanos| (time.0 / 1_000_000_000).to_string();
@@ -149,17 +150,17 @@ impl<P: IoBuf> BlockDevice<P> for RbdDevice {
     }
 }
 
-/// The longest read or write in bytes, where objects are longer: merging beyond gains nothing and costs latency.
+/// The maximum length of a read or write in bytes, if objects are longer: more merging gains nothing and costs latency.
 const LONGEST: u64 = 4 << 20;
-/// The longest discard or range of zeroes in bytes, where the objects of a stripe are longer.
+/// The maximum length of a discard or a range of zeroes in bytes, if the objects of a stripe are longer.
 const LONGEST_RANGE: u64 = 1 << 30;
-/// Pieces of memory in a request: no list of more is taken anywhere (`IOV_MAX`).
+/// The maximum number of memory segments of a request, `IOV_MAX`.
 const SEGMENTS: u16 = 1024;
 
-/// The shape of the device, and notes for its user.
+/// Returns the shape of the device, and notes for the user.
 ///
 /// # Errors
-/// If the image has no whole sector.
+/// If the image is shorter than a sector.
 pub(crate) fn of(
     facts: &Facts,
     options: &Options,
@@ -176,15 +177,15 @@ pub(crate) fn of(
     if rest > 0 {
         notes.push(format!("the last {rest} bytes are no whole sector and are left alone"));
     }
-    // A request goes to one OSD, unless it crosses from one object to the next, or from one stripe to the next.
+    // A request goes to one OSD, unless it crosses the boundary of an object or a stripe unit.
     let stripe = if facts.stripe_count > 1 { facts.stripe_unit } else { facts.object_size };
     let stripe = if stripe.is_power_of_two() && stripe >= 4096 { stripe } else { 0 };
-    // Linux's rbd takes as much in one request.
+    // Linux's rbd driver accepts as much in one request.
     let set = facts.object_size.saturating_mul(facts.stripe_count.max(1)).max(sector);
     let sectors = |bytes: u64| (bytes / sector) as u32;
     let granularity = facts.discard_granularity.min(facts.object_size);
     let limits = Limits {
-        // The unit that an OSD writes without reading first, on drives in use.
+        // Drives in use write this unit without reading it first.
         physical_block_size: 4096,
         max_sectors: sectors(set.min(LONGEST)),
         max_discard_sectors: sectors(set.min(LONGEST_RANGE)),
@@ -202,8 +203,8 @@ pub(crate) fn of(
         shared_tags: false,
         budget: None,
         limits,
-        // Whatever `cache` says: the configuration of an image or a pool may turn the cache on, and without one a flush
-        // costs librbd nothing. It has no FUA.
+        // Always a write-back cache, whatever `cache` says: the configuration of an image or a pool may enable the
+        // cache, and without one a flush costs librbd nothing. Librbd has no FUA.
         cache: WriteCache::Back { fua: false },
         timeout: DEFAULT_TIMEOUT,
     };

@@ -1,10 +1,10 @@
-//! [`OpenError`]: why an image cannot be opened.
+//! [`OpenError`]: the reasons why an image cannot be opened.
 
 use blkmq_core::PairError;
 use std::fmt;
 use std::io;
 
-/// Why an image cannot be opened.
+/// The reason why an image cannot be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -12,24 +12,24 @@ pub enum OpenError {
     NoImageGiven,
     /// The name of the image is not understood.
     Spec(String),
-    /// A word of the description is no pair, or has a NUL in it.
+    /// A word of the description is not a pair, or contains a NUL.
     Syntax(String),
     /// A parameter is unknown, or has an impossible value.
     Parameter(PairError),
     /// The machine has no librados or librbd.
     NoLibrary {
-        /// The file that the loader looked for.
+        /// The file that the loader searched for.
         name: String,
-        /// The loader's words.
+        /// The message of the loader.
         why: String,
     },
-    /// The library does not have this function.
+    /// The library lacks this function.
     OldLibrary(&'static str),
     /// The configuration of the cluster cannot be read.
     Conf {
         /// The file, if one was given.
         path: Option<String>,
-        /// Librados's number.
+        /// The error number of librados.
         errno: i32,
     },
     /// The cluster has no such pool.
@@ -40,10 +40,10 @@ pub enum OpenError {
     Cluster {
         /// The step, as the beginning of a sentence.
         what: &'static str,
-        /// The number of librados or librbd.
+        /// The error number of librados or librbd.
         errno: i32,
     },
-    /// The image cannot be a device; the text says why.
+    /// The image cannot be a device, for the reason given.
     Unfit(String),
 }
 

@@ -1,17 +1,17 @@
 //! Devices of a Ceph cluster: images of RBD, through librbd. Linux only; elsewhere this crate is empty.
 //!
-//! [`RbdDevice::open`] looks at an image, and [`BlockDevice::queues`](blkmq_engine::BlockDevice::queues) opens it for
-//! one or several hardware queues. Librbd is loaded when the first image is opened; on a machine without it programs
-//! start, and opening says which package is missing.
+//! [`RbdDevice::open`] reads the properties of an image, and [`BlockDevice::queues`](blkmq_engine::BlockDevice::queues)
+//! opens it for one or several hardware queues. Librbd is loaded when the first image is opened: programs start without
+//! it, and the error of opening names the missing package.
 //!
-//! The crate has no thread and no clock of its own; librados has both. `doc/rbd.md` has the parameters and the promises.
+//! The crate has no thread or clock; librados has both. `doc/rbd.md` describes the parameters and the guarantees.
 //!
 //! # Why the memory is safe
 //!
-//! Librbd reads and writes payloads from threads of its own, until it has answered. A request's token
-//! ([`Inflight`](blkmq_engine::Inflight)) stays in its place until then, and the engine leaves the payloads behind a
-//! token alone, and alive. A queue that goes away waits for librbd; where the cluster does not answer, the memory is
-//! kept for ever (`src/sys/flight.rs`).
+//! Threads of librbd read and write payloads until librbd has answered. Until then a request's token
+//! ([`Inflight`](blkmq_engine::Inflight)) stays in its slot, and the engine keeps the payloads of that token alive and
+//! does not touch them. A queue that ends waits for librbd; if the cluster does not answer, the memory is leaked
+//! (`src/sys/flight.rs`).
 
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]

@@ -1,15 +1,15 @@
-//! The description of an RBD device: its options, typed, their parsing from text, the name of an image as the tools
-//! of Ceph write it ([`ImageSpec`]), and the device as programs offer it by name.
+//! The description of an RBD device: its typed options and their parsing from text, the name of an image in the form of
+//! Ceph's tools ([`ImageSpec`]), and the entry for programs that offer devices by name.
 
 use crate::OpenError;
 use blkmq_core::{Given, Nanos, Parameter, RealDevice};
 use std::fmt;
 
-/// Librbd serves an image from a few threads; more hardware queues gain nothing.
+/// The most hardware queues: librbd serves an image from a few threads, so that more gain nothing.
 const MAX_HW_QUEUES: u16 = 64;
-/// OSDs take as many from a client, and no more are gained from.
+/// The maximum depth: OSDs accept as many requests from a client, and more gain nothing.
 pub(crate) const MAX_DEPTH: u32 = 1024;
-/// A day, in seconds.
+/// One day, in seconds.
 const MAX_SECONDS: u64 = 86_400;
 
 const fn parameter(name: &'static str, default: &'static str, help: &'static str) -> Parameter {
@@ -50,23 +50,23 @@ const PARAMETERS: &[Parameter] = &[
     ),
 ];
 
-/// Librbd's cache, by the names of `rbd_cache_policy`.
+/// The mode of librbd's cache, named as in `rbd_cache_policy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Cache {
-    /// An I/O is answered when the cluster has answered.
+    /// Every I/O completes when the cluster has answered.
     #[default]
     None,
-    /// So are writes; reads may come from memory.
+    /// Writes complete when the cluster has answered; reads may be served from memory.
     Writethrough,
-    /// Writes are answered before the cluster has them; reads do not look at the cache.
+    /// Writes complete before the cluster has them; reads bypass the cache.
     Writearound,
-    /// As above, with reads from memory.
+    /// Writes complete before the cluster has them; reads may be served from memory.
     Writeback,
 }
 
 impl Cache {
-    /// The values of `rbd_cache` and `rbd_cache_policy`.
+    /// Returns the values of `rbd_cache` and `rbd_cache_policy`.
     pub(crate) fn settings(self) -> (&'static str, &'static str) {
         match self {
             Self::None => ("false", "writethrough"),
@@ -80,21 +80,21 @@ impl Cache {
 /// The options of an RBD device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The configuration of the cluster; `None`: where Ceph's tools look for it.
+    /// The configuration file of the cluster, or `None` for the default locations of Ceph's tools.
     pub conf: Option<String>,
-    /// The user of the cluster, without `client.`.
+    /// The user name in the cluster, without `client.`.
     pub id: String,
-    /// Librbd's cache.
+    /// The mode of librbd's cache.
     pub cache: Cache,
-    /// Hardware queues onto the one open image, at least 1.
+    /// Hardware queues, which share one open image; at least 1.
     pub hw_queues: u16,
     /// Requests in flight per hardware queue, at least 1.
     pub hw_queue_depth: u32,
-    /// Everything but reads is answered with EROFS, whatever the cluster permits.
+    /// Answers everything but reads with EROFS, whatever the cluster permits.
     pub readonly: bool,
     /// How long opening waits for the cluster, in whole seconds, at least 1.
     pub connect_timeout: Nanos,
-    /// How long an I/O waits for the cluster, in whole seconds; `None`: for ever.
+    /// How long an I/O waits for the cluster, in whole seconds, or `None` to wait for ever.
     pub timeout: Option<Nanos>,
 }
 
@@ -114,15 +114,15 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Parses `POOL/[NAMESPACE/]IMAGE[@SNAP][,KEY=VALUE]...`. Names with a comma can be given by
-    /// [`from_pairs`](Self::from_pairs) only.
+    /// Parses `POOL/[NAMESPACE/]IMAGE[@SNAP][,KEY=VALUE]...`. Names that contain a comma need
+    /// [`from_pairs`](Self::from_pairs).
     ///
     /// # Errors
     /// For the first word that is not understood; the error names the accepted words.
     pub fn parse(text: &str) -> Result<(ImageSpec, Self), OpenError> {
         let (first, rest) = text.split_once(',').unwrap_or((text, ""));
         let mut pairs = Vec::new();
-        // `image=` may be anywhere instead.
+        // The image may be given anywhere by `image=` instead.
         if !first.trim().is_empty() {
             pairs.push(("image".to_owned(), first.trim().to_owned()));
         }
@@ -134,7 +134,7 @@ impl Options {
         Self::from_pairs(&pairs)
     }
 
-    /// Reads pairs of names and values; of two pairs with one name the later counts.
+    /// Parses pairs of names and values; if a name is repeated, the last value counts.
     ///
     /// # Errors
     /// For the first pair with an unknown name or an invalid value, or if none of them is `image`.
@@ -171,21 +171,21 @@ fn cache(given: &Given<'_>) -> Result<Cache, OpenError> {
     }
 }
 
-/// The name of an image: `POOL/[NAMESPACE/]IMAGE[@SNAP]`, Ceph's image-spec.
+/// The name of an image, `POOL/[NAMESPACE/]IMAGE[@SNAP]`: Ceph's image-spec.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImageSpec {
-    /// Its pool.
+    /// The pool.
     pub pool: String,
-    /// The namespace in the pool, if it is not the default one.
+    /// The namespace in the pool, or `None` for the default one.
     pub namespace: Option<String>,
-    /// Its name there.
+    /// The name of the image.
     pub image: String,
-    /// A snapshot of it, which is read-only.
+    /// The snapshot, which is read-only, or `None` for the image itself.
     pub snapshot: Option<String>,
 }
 
 impl ImageSpec {
-    /// Reads `POOL/[NAMESPACE/]IMAGE[@SNAP]`.
+    /// Parses `POOL/[NAMESPACE/]IMAGE[@SNAP]`.
     ///
     /// # Errors
     /// If a part is missing or empty; the error names the accepted form.
@@ -226,10 +226,10 @@ impl fmt::Display for ImageSpec {
     }
 }
 
-/// The page of [`RBD`].
+/// The help page of [`RBD`].
 pub const RBD_PAGE: &str = include_str!("../doc/rbd.md");
 
-/// For programs that offer devices by name.
+/// The entry for programs that offer devices by name.
 pub const RBD: RealDevice = RealDevice {
     name: "rbd",
     target: "POOL/IMAGE[@SNAP]",

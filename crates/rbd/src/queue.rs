@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The answer of a read-only device to every operation that would change it.
 const READ_ONLY: IoError = IoError(libc::EROFS as u16);
-/// Seconds without any reply after which a queue that goes away leaves its requests to librbd.
+/// Seconds without a reply after which a queue that ends abandons its requests to librbd.
 const PATIENCE: u32 = if cfg!(test) { 1 } else { 10 };
 
 /// One hardware queue of an image.
@@ -35,7 +35,7 @@ impl RbdQueue {
         Self { flight, mine, readonly, watched, replies: Vec::new() }
     }
 
-    /// Gives `take` the requests that librbd has answered.
+    /// Passes the requests that librbd has answered to `take`.
     fn answered(&mut self, mut take: impl FnMut(Finished)) {
         self.mine.take(&mut self.replies);
         for reply in self.replies.drain(..) {
@@ -51,7 +51,7 @@ impl<P: IoBuf> DeviceQueue<P> for RbdQueue {
             return Enqueued::Done(rq, Err(READ_ONLY));
         }
         if !self.flight.has_room() {
-            // Every place is taken, so a request will complete.
+            // Every slot is taken, so a request will complete.
             return Enqueued::Busy(rq, Busy::DevResource);
         }
         match self.flight.issue(bios, rq) {
@@ -64,8 +64,8 @@ impl<P: IoBuf> DeviceQueue<P> for RbdQueue {
         self.answered(|finished| out.push(finished));
     }
 
-    /// A cluster whose disk or monitor is away answers when it is back, and librbd cannot take a request back: its timer
-    /// begins again. The engine reports the stall.
+    /// Restarts the timer: a cluster whose disk or monitor is down answers when it is up again, and librbd cannot
+    /// cancel a request. The engine reports the stall.
     fn timed_out(&mut self, _: Instant, tag: Tag) -> Expiry {
         debug_assert!(self.flight.has(tag), "the engine asks about what is here");
         self.watched.with(|state| state.stalled += 1);
@@ -76,7 +76,7 @@ impl<P: IoBuf> DeviceQueue<P> for RbdQueue {
         Some(self.mine.fd())
     }
 
-    /// Waits for the cluster. If that does not answer, the memory of the requests is left to librbd for ever.
+    /// Waits for the cluster. If the cluster does not answer, the memory of the requests is left to librbd for ever.
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
         loop {
             self.answered(|finished| out.push(finished.rq));
@@ -91,30 +91,30 @@ impl<P: IoBuf> DeviceQueue<P> for RbdQueue {
     }
 }
 
-/// Changes and stalls of an image since it was opened, of all queues around the device.
+/// Changes and stalls of an image since it was opened, summed over all queues of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct ImageState {
-    /// Its size in bytes, as last seen.
+    /// The last known size, in bytes.
     pub size: u64,
-    /// How often another client has changed the size. Queues keep the size that they began with: bytes beyond are
-    /// not served, and I/O behind a new end fails.
+    /// The number of times that another client has changed the size. Queues keep their initial size: bytes added later
+    /// are not served, and I/O beyond a reduced end fails.
     pub resized: u64,
-    /// Requests that have been at the cluster for 30 s, counted anew every 30 s.
+    /// The number of times that a request had been at the cluster for another 30 s.
     pub stalled: u64,
-    /// Queues that went away while the cluster had requests of theirs. Their memory, and the image, stay allocated.
+    /// The number of queues that ended while the cluster had their requests. Their memory and the image stay allocated.
     pub given_up: u64,
 }
 
-/// The state, and its writers: the hardware queues, and those that ask for it.
+/// The state, shared by its writers: the hardware queues, and callers that read it.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     state: Mutex<ImageState>,
-    /// The open images, one for each time that queues were made.
+    /// The open images, one for each call that made queues.
     images: Mutex<Vec<Weak<Image>>>,
 }
 
-/// No code panics under these locks.
+/// The locks are never poisoned: no code panics while holding them.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -125,15 +125,15 @@ impl Watched {
         Self { state, images: Mutex::default() }
     }
 
-    /// The image has been opened.
+    /// Registers an image that has been opened.
     pub(crate) fn add(&self, image: &Arc<Image>) {
         let mut images = lock(&self.images);
         images.retain(|image| image.strong_count() > 0);
         images.push(Arc::downgrade(image));
     }
 
-    /// The state, after a look at images that have been changed. The look may wait for the cluster, so it holds no lock
-    /// that a hardware queue takes.
+    /// Returns the state, after asking for the size of images that have changed. That may wait for the cluster, so it
+    /// holds no lock that a hardware queue takes.
     pub(crate) fn read(&self) -> ImageState {
         let images = Vec::from_iter(lock(&self.images).iter().filter_map(Weak::upgrade));
         for image in images.iter().filter(|image| image.take_change()) {
@@ -147,7 +147,7 @@ impl Watched {
         self.with(|state| *state)
     }
 
-    /// Rare events only: it takes a lock.
+    /// Changes the state under a lock. Only for rare events.
     pub(crate) fn with<R>(&self, change: impl FnOnce(&mut ImageState) -> R) -> R {
         change(&mut lock(&self.state))
     }

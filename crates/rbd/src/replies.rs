@@ -1,7 +1,7 @@
-//! [`Replies`]: the replies of librbd, sorted out to the hardware queues of an image.
+//! [`Replies`]: distributes librbd's replies to the hardware queues of an image.
 //!
-//! Librbd has one queue of finished I/Os for an image, and one descriptor that it rings. Whichever hardware queue looks
-//! takes the replies that are there, and puts those to another into that one's inbox.
+//! For each image librbd has one queue of finished I/Os, and one descriptor that it signals. The hardware queue that
+//! polls it takes all replies, and moves those of other hardware queues to their inboxes.
 
 use crate::sys::{Image, Reply};
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -9,45 +9,45 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// Tickets of a hardware queue.
+/// The number of tickets of a hardware queue.
 pub(crate) const TICKETS: usize = crate::options::MAX_DEPTH as usize;
-/// Looks without a reply after which the descriptor is emptied though no ring is owed. A librbd that rings without a
-/// reply would keep threads awake.
+/// The number of polls without a reply after which the descriptor is emptied even though no signal is owed. Otherwise a
+/// librbd that signals without a reply would keep threads awake.
 const PATIENCE: u32 = 64;
 
 /// The replies to all hardware queues of an image.
 pub(crate) struct Replies {
     image: Arc<Image>,
     sorting: Mutex<Sorting>,
-    /// Of each hardware queue; none if there is but one.
+    /// The inboxes of the hardware queues; empty if there is only one queue.
     inboxes: Vec<Inbox>,
 }
 
-/// The state of the thread that sorts.
+/// The state of the hardware queue that distributes.
 #[derive(Default)]
 struct Sorting {
-    /// Replies that were taken and whose ring was not: librbd adds a reply first and rings then.
+    /// Replies taken whose signal has not been consumed: librbd adds a reply first and signals then.
     owed: u64,
-    /// Looks since a reply was found.
+    /// Consecutive polls without a reply.
     in_vain: u32,
 }
 
 /// The replies that another hardware queue has found.
 struct Inbox {
-    /// Ringing and emptying are under its lock: the bell is rung while there is a reply, and at no other time.
+    /// Signalled and emptied under this lock, so that the bell is readable exactly while there is a reply.
     replies: Mutex<Vec<Reply>>,
     bell: OwnedFd,
 }
 
-/// A hardware queue's view of them.
+/// The access of one hardware queue to its replies.
 pub(crate) struct Mine {
     all: Arc<Replies>,
     number: usize,
-    /// Around the descriptor of the image and the inbox's; `None` if there is no inbox.
+    /// Becomes readable with the descriptor of the image or that of the inbox; `None` if there is no inbox.
     either: Option<OwnedFd>,
 }
 
-/// No code panics under these locks.
+/// The locks are never poisoned: no code panics while holding them.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -76,35 +76,35 @@ impl Inbox {
 }
 
 fn ring(bell: &OwnedFd) {
-    // The counter holds more than there are replies, so there is room.
+    // The counter cannot overflow: it is bounded by the number of replies.
     let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }
 
-/// Empties an eventfd; returns how often it was rung.
+/// Empties an eventfd. Returns the number of signals.
 fn read(bell: BorrowedFd<'_>) -> u64 {
     let mut rung = [0; 8];
     match rustix::io::retry_on_intr(|| rustix::io::read(bell, &mut rung[..])) {
         Ok(8) => u64::from_ne_bytes(rung),
-        // Not rung.
+        // No signal.
         _ => 0,
     }
 }
 
 impl Replies {
     /// # Errors
-    /// Without descriptors.
+    /// If the system refuses descriptors.
     pub(crate) fn new(image: Arc<Image>, hw_queues: u16) -> io::Result<Arc<Self>> {
         let count = if hw_queues > 1 { hw_queues } else { 0 };
         let inboxes = (0..count).map(|_| Inbox::new()).collect::<io::Result<_>>()?;
         Ok(Arc::new(Self { image, sorting: Mutex::default(), inboxes }))
     }
 
-    /// Takes the replies that librbd has: those to hardware queue `number` into `out`.
+    /// Takes all replies from librbd, and moves those of hardware queue `number` to `out`.
     fn sort(&self, number: usize, out: &mut Vec<Reply>) {
         let mut sorting = match self.sorting.try_lock() {
             Ok(sorting) => sorting,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another queue sorts, and rings for our replies. For a reply after its last look librbd rings.
+            // Another queue distributes, and signals our inbox. Librbd signals replies that come after its last poll.
             Err(TryLockError::WouldBlock) => return,
         };
         loop {
@@ -126,11 +126,11 @@ impl Replies {
             }
             let rung = read(self.image.bell());
             if rung == 0 {
-                // The thread of librbd is about to ring; the next look takes it.
+                // Librbd's thread has added the reply and is about to signal; the next poll consumes the signal.
                 sorting.in_vain = 0;
                 return;
             }
-            // A ring of which the reply is not taken yet: that is looked for again.
+            // The reply of this signal may not have been taken: poll again.
             sorting.owed = sorting.owed.saturating_sub(rung);
         }
     }
@@ -138,7 +138,7 @@ impl Replies {
 
 impl Mine {
     /// # Errors
-    /// Without descriptors.
+    /// If the system refuses descriptors.
     pub(crate) fn new(all: &Arc<Replies>, number: usize) -> io::Result<Self> {
         let either = match all.inboxes.get(number) {
             None => None,

@@ -1,4 +1,4 @@
-//! Devices over a librbd that fails, stalls and resizes on command.
+//! Devices over the fake librbd, which fails, stalls and resizes on command.
 
 use crate::sys::fake::{FAKE, OBJECT, Store};
 use crate::{ImageSpec, OpenError, Options, RbdDevice};
@@ -23,12 +23,12 @@ fn start(store: &str, options: &str) -> (RbdDevice, Service<AlignedBuf>) {
     (device, Service::start(config).expect("a service"))
 }
 
-/// Nothing of the store is open any more.
+/// Returns whether the store has no open handles.
 fn is_closed(store: &Store) -> bool {
     store.state().open == [0; 4]
 }
 
-/// The bytes of block `n` in round `round`.
+/// Returns the bytes of block `n` in round `round`.
 fn pattern(n: u64, round: u64) -> AlignedBuf {
     let mut buf = AlignedBuf::new(BLOCK);
     let mut rng = Rng::new(n << 32 | round);
@@ -42,7 +42,7 @@ fn round_trip(client: &mut Client<AlignedBuf>, round: u64, blocks: u64) {
     let mut order = Vec::from_iter(0..blocks);
     let mut rng = Rng::new(round);
     (1..order.len()).rev().for_each(|n| order.swap(n, rng.below(n as u64 + 1) as usize));
-    // Neighbours, which merge into requests of several pieces.
+    // Neighbouring blocks, which merge into requests of several pieces.
     order[..blocks as usize / 4].sort_unstable();
     for is_write in [true, false] {
         for batch in order.chunks(24) {
@@ -81,7 +81,7 @@ fn blocks_come_back_through_one_hardware_queue_and_through_several() {
     }
 }
 
-/// A hardware queue whose replies another one finds is rung for, and its threads wake up.
+/// A hardware queue is signalled, and its threads wake up, when another queue finds its replies.
 #[test]
 fn replies_reach_the_hardware_queue_that_they_belong_to() {
     let store = Store::new("sorted", SIZE);
@@ -127,7 +127,7 @@ fn discards_zeroes_and_flushes_reach_the_image() {
     let is = |range: std::ops::Range<usize>, byte| state.bytes[range].iter().all(|it| *it == byte);
     assert!(is(0..65536, 0) && is(65536..131_072, 7) && is(131_072..135_168, 0));
     assert!(is(135_168..200_704, 7));
-    // One of the flush, and one that makes the last write durable.
+    // One explicit flush, and one that makes the last write durable.
     assert_eq!(state.flushes, 2);
 }
 
@@ -167,7 +167,7 @@ fn a_resize_is_noticed_and_the_new_end_is_one() {
     assert_eq!(device.queues::<AlignedBuf>().expect("larger").len(), 1);
 }
 
-/// Requests that are in flight when the service ends are returned when the cluster answers, with their memory.
+/// Requests in flight when the service ends are returned, with their memory, when the cluster answers.
 #[test]
 fn the_end_waits_for_what_is_in_flight() {
     let store = Store::new("ending", SIZE);
@@ -191,7 +191,7 @@ fn the_end_waits_for_what_is_in_flight() {
     assert!(is_closed(&store), "{:?}", store.state().open);
 }
 
-/// A cluster that answers nothing does not keep a program from ending. Memory that it may still write to stays.
+/// An unresponsive cluster does not keep a program from ending. Memory that the cluster may still write to is leaked.
 #[test]
 fn the_end_does_not_wait_for_ever() {
     let store = Store::new("gone", SIZE);
@@ -203,12 +203,12 @@ fn the_end_does_not_wait_for_ever() {
     drop((client, service));
     assert_eq!(device.state().given_up, 1);
     assert_eq!(store.state().open, [1; 4]);
-    // Too late, and into memory that is there.
+    // Too late, but the memory still exists.
     store.state().bytes.fill(1);
     store.release();
 }
 
-/// One image's loss is not another's.
+/// The loss of one image does not affect another.
 #[test]
 fn a_stalled_image_does_not_touch_another() {
     let (stalled, sound) = (Store::new("stalled", SIZE), Store::new("sound", SIZE));
@@ -271,7 +271,7 @@ fn the_cache_and_the_times_are_settings_of_the_client() {
         found.expect(name).1
     };
     assert_eq!((of("rbd_cache"), of("rbd_cache_policy")), ("true".into(), "writeback".into()));
-    // Looking at an image ends in time whatever I/O may take.
+    // Opening an image has its own time limit, however long an I/O may take.
     assert_eq!((of("client_mount_timeout"), of("rados_osd_op_timeout")), ("9".into(), "9".into()));
     let queues = device.queues::<AlignedBuf>().expect("queues");
     assert_eq!(of("rados_osd_op_timeout"), "7");

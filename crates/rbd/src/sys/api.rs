@@ -1,8 +1,8 @@
-//! [`Api`]: the functions of librados and librbd that are used, by their C names, and the library, which is loaded
-//! when the first image is opened.
+//! [`Api`]: the functions of librados and librbd in use, by their C names, and the library, which is loaded when the
+//! first image is opened.
 //!
-//! Written by hand from `rados/librados.h` and `rbd/librbd.h` of Ceph 16; none of them has changed since. A table of
-//! pointers, so that the program needs no librbd to start, and tests bring functions of their own.
+//! Declared by hand from `rados/librados.h` and `rbd/librbd.h` of Ceph 16; later versions are compatible. Using a table
+//! of pointers, the program starts without librbd, and tests supply their own functions.
 
 use crate::OpenError;
 use libc::{c_char, c_int, iovec, size_t, ssize_t};
@@ -53,7 +53,7 @@ impl Default for Info {
     }
 }
 
-/// Declares the table, and how it is filled from the libraries.
+/// Declares the table and the code that fills it from the library.
 macro_rules! table {
     ($($name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// The functions in use.
@@ -63,10 +63,10 @@ macro_rules! table {
         }
 
         impl Api {
-            /// Looks up every function, those of librados as well: librbd is linked to it.
+            /// Looks up every function, including those of librados, to which librbd is linked.
             ///
             /// # Errors
-            /// The name of the first one that is not there.
+            /// The name of the first missing function.
             ///
             /// # Safety
             /// The library is librbd, and stays loaded.
@@ -116,14 +116,14 @@ table! {
     rbd_aio_flush(Handle, Completion) -> c_int;
 }
 
-/// Where distributions put it; the number has been the same since 2010.
+/// The name under which distributions install it; the version has been the same since 2010.
 const LIBRBD: &str = "librbd.so.1";
 
 impl Api {
-    /// The functions of the library of this machine.
+    /// Returns the functions of the installed library.
     ///
     /// # Errors
-    /// If there is none, or it is older than Ceph 16.
+    /// If no library is installed, or it is older than Ceph 16.
     pub(crate) fn get() -> Result<&'static Self, OpenError> {
         static API: OnceLock<Result<Api, OpenError>> = OnceLock::new();
         API.get_or_init(|| load(LIBRBD)).as_ref().map_err(Clone::clone)
@@ -131,15 +131,15 @@ impl Api {
 }
 
 fn load(name: &str) -> Result<Api, OpenError> {
-    // SAFETY: the loader runs the initialisers of the library of this name that the machine is set up with; those of
-    // librbd, and of the libraries it is linked to, need nothing but memory.
+    // SAFETY: the loader runs the initialisers of the installed library; those of librbd and its dependencies need
+    // nothing but memory.
     let library = unsafe { Library::new(name) };
     let library = library.map_err(|error| {
-        // The loader's own words are the source of the error.
+        // The loader's message is the source of the error.
         let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
         OpenError::NoLibrary { name: name.into(), why }
     })?;
-    // SAFETY: it is librbd by its name, and is never unloaded: see below.
+    // SAFETY: by its name the library is librbd, and it is never unloaded (see below).
     let api = unsafe { Api::find(&library) };
     // Its threads, and the functions in the table, outlive every image.
     std::mem::forget(library);

@@ -1,7 +1,7 @@
-//! For tests: a librbd over memory, with the functions of C. It fails, stalls and resizes on command.
+//! For tests: a librbd in memory with the C interface, which fails, stalls and resizes on command.
 //!
-//! A [`Store`] is a cluster with the one image `pool/image`; its name stands where a configuration's path does. As
-//! librbd does, it reads lists of pieces and writes to payloads only when the I/O ends.
+//! A [`Store`] is a cluster with the single image `pool/image`; its name is given in place of the path of a
+//! configuration. Like librbd, it reads lists of pieces and writes to payloads only when the I/O ends.
 
 use super::api::{Api, Callback, Changed, Completion, Handle, Info, Pool, Rados};
 use libc::{c_char, c_int, iovec, size_t, ssize_t};
@@ -47,17 +47,17 @@ pub(crate) static FAKE: Api = Api {
 /// Bytes of an object.
 pub(crate) const OBJECT: u64 = 1 << 20;
 
-/// The state that a test sees and sets.
+/// The state that a test reads and sets.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) bytes: Vec<u8>,
-    /// I/Os wait for [`Store::release`].
+    /// Whether I/Os wait for [`Store::release`].
     pub(crate) is_stalled: bool,
-    /// The numbers of the next I/Os, in place of their success.
+    /// The results of the next I/Os, negative errno values that replace success.
     pub(crate) answers: VecDeque<i32>,
-    /// The next I/O is not taken, with this number.
+    /// The error with which the next I/O is refused.
     pub(crate) refuses: Option<i32>,
-    /// Settings in force, of the client that came last.
+    /// The settings of the most recent client.
     pub(crate) settings: Vec<(String, String)>,
     /// The numbers of open clients, pools, images and completions.
     pub(crate) open: [u32; 4],
@@ -75,7 +75,7 @@ static STORES: Mutex<Vec<Arc<Store>>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy)]
 struct Address(*mut c_void);
-// SAFETY: an address; its users say why they may follow it.
+// SAFETY: an address; its users justify each access.
 unsafe impl Send for Address {}
 
 struct Client {
@@ -114,11 +114,11 @@ struct Work {
     image: Address,
     completion: Address,
 }
-// SAFETY: librbd may do the work on any thread; so its callers are bound to allow.
+// SAFETY: librbd may do the work on any thread, which its callers must allow.
 unsafe impl Send for Work {}
 
 impl Store {
-    /// A cluster with an image of so many bytes.
+    /// Creates a cluster with an image of `bytes` bytes.
     pub(crate) fn new(name: &str, bytes: usize) -> Arc<Self> {
         let state = State { bytes: vec![0; bytes], ..State::default() };
         let store = Arc::new(Self { name: name.into(), state: Mutex::new(state) });
@@ -130,7 +130,7 @@ impl Store {
         self.state.lock().expect("no panic")
     }
 
-    /// Ends the I/Os that are stalled, the last one first, and stalls no more.
+    /// Ends the stalled I/Os, the last one first, and stops stalling.
     pub(crate) fn release(&self) {
         let waiting = {
             let mut state = self.state();
@@ -146,7 +146,7 @@ impl Store {
         self.state().waiting.len()
     }
 
-    /// Another client gives the image so many bytes.
+    /// Resizes the image to `bytes` bytes, as another client would.
     pub(crate) fn resize(&self, bytes: usize) {
         let watchers = {
             let mut state = self.state();
@@ -154,7 +154,7 @@ impl Store {
             state.watchers.clone()
         };
         for (changed, argument) in watchers {
-            // SAFETY: as librbd calls it: the watch is on.
+            // SAFETY: called like librbd does, while the watch exists.
             unsafe { changed(argument.0) };
         }
     }
@@ -179,7 +179,7 @@ impl Store {
         let (image, io) =
             unsafe { (&*work.image.0.cast::<OpenImage>(), &*work.completion.0.cast::<Io>()) };
         *io.result.lock().expect("no panic") = result;
-        // Held until the end of it: an image is closed by the thread that takes the last reply.
+        // Held until the end of the I/O: the thread that takes the last reply may close the image.
         let bell = image.bell.lock().expect("no panic");
         image.ended.lock().expect("no panic").push_back(work.completion);
         ring(*bell);
@@ -244,19 +244,19 @@ fn ring(fd: c_int) {
     rustix::io::write(bell, &1_u64.to_ne_bytes()).expect("it counts far");
 }
 
-/// The object behind a handle.
+/// Returns the object behind a handle.
 ///
 /// # Safety
-/// The handle is one of this file, of this type, and open.
+/// The handle was made by this file, has this type, and is open.
 unsafe fn at<'a, T>(handle: *mut c_void) -> &'a T {
     // SAFETY: by the contract above.
     unsafe { &*handle.cast::<T>() }
 }
 
-/// Ends a handle.
+/// Closes a handle.
 ///
 /// # Safety
-/// As [`at`], and the handle is not used again.
+/// See [`at`]; also, the handle is not used again.
 unsafe fn end<T>(handle: *mut c_void) -> Box<T> {
     // SAFETY: every handle came out of `Box::into_raw`.
     unsafe { Box::from_raw(handle.cast::<T>()) }
@@ -290,7 +290,7 @@ unsafe extern "C" fn rados_conf_read_file(rados: Rados, path: *const c_char) -> 
     0
 }
 
-/// The store of a client or pool.
+/// Returns the store of a client or pool.
 unsafe fn store<'a>(rados: *mut c_void) -> &'a Arc<Store> {
     // SAFETY: the caller's.
     unsafe { at::<Client>(rados) }.store.as_ref().expect("configured")

@@ -1,9 +1,9 @@
-//! [`Flight`]: the requests that librbd has, in their places.
+//! [`Flight`]: the requests that librbd holds, in slots.
 //!
-//! The number of a place travels through librbd, with an offset that tells the hardware queues of an image apart.
+//! The ticket of a slot travels through librbd. It includes an offset that identifies the hardware queue.
 //!
-//! *Invariant: while librbd has the number of a place, the place is not free, its token stays in it, and its list of
-//! pieces stays as it is.* Librbd reads and writes payloads, and reads the list, from threads of its own.
+//! *Invariant: while librbd has the ticket of a slot, the slot is not free, its token stays in it, and its list of
+//! pieces does not change.* Threads of librbd read the list, and read and write payloads.
 
 use super::api::{Api, Completion, Handle};
 use super::image::{Image, Reply};
@@ -14,42 +14,42 @@ use libc::{c_int, iovec};
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 
-/// A place for one request.
+/// A slot for one request.
 #[derive(Default)]
 struct Place {
     rq: Option<Inflight>,
     /// The memory of a read or write. Keeps its capacity, so that a steady load allocates nothing here.
     pieces: Vec<iovec>,
-    /// Bytes that a read must bring; a shorter one leaves old bytes in the payload.
+    /// The bytes that a read must return: a shorter read would leave old bytes in the payload.
     expected: i64,
 }
 
-/// The requests of one hardware queue that librbd has.
+/// The requests of one hardware queue that librbd holds.
 pub(crate) struct Flight {
     image: Arc<Image>,
-    /// Librbd has addresses of the lists' entries, which stay where they are when a place moves.
+    /// The slots. Librbd has the addresses of the lists' entries, which do not move with the slots.
     places: Vec<Place>,
     free: Vec<u32>,
     depth: u32,
-    /// The ticket of the first place.
+    /// The ticket of the first slot.
     first: usize,
 }
 
-// SAFETY: the pointers lead to payloads of the I/Os that the tokens stand for, which are `Send`; they are passed to
-// librbd and never read through here.
+// SAFETY: the pointers lead to payloads of the I/Os that the tokens stand for, which are `Send`. They are passed to
+// librbd and never dereferenced here.
 unsafe impl Send for Flight {}
 
-/// An errno of librbd, which it gives as a negative number.
+/// Converts an error of librbd, a negative errno.
 fn error(answer: i64) -> IoError {
-    // Numbers of Linux fit; one that does not is a librbd that is out of order.
+    // Errnos of Linux fit; any other number is a malfunction of librbd.
     u16::try_from(-answer).map_or(IoError::IO, IoError)
 }
 
 impl Place {
-    /// Notes the payloads of a read or write.
+    /// Collects the payloads of a read or write.
     ///
     /// # Errors
-    /// If one is not as long as its I/O.
+    /// If the length of a payload differs from that of its I/O.
     fn gather<P: IoBuf>(&mut self, bios: &BioTable<P>, rq: &Inflight) -> IoResult {
         self.pieces.clear();
         for bio in rq.bios(bios) {
@@ -65,15 +65,15 @@ impl Place {
         Ok(())
     }
 
-    /// Hands the operation over.
+    /// Passes the operation to librbd.
     ///
     /// # Safety
-    /// The image is open, and nothing else has the completion. The place is as the invariant says until the reply.
+    /// The image is open, and the completion is not used elsewhere. The slot keeps the invariant until the reply.
     unsafe fn issue(&self, api: &Api, handle: Handle, rq: &Inflight, c: Completion) -> c_int {
         let bytes = |sectors: u64| sectors * u64::from(SECTOR_SIZE);
         let (offset, len) = (bytes(rq.sector()), bytes(rq.sectors().into()));
         let (list, count) = (self.pieces.as_ptr(), self.pieces.len() as c_int);
-        // SAFETY: by the contract above. The pieces are those of the request, as long as they are said to be.
+        // SAFETY: by the contract above. The pieces are those of the request and have their stated lengths.
         unsafe {
             match (rq.op(), &self.pieces[..]) {
                 (Op::Read, [one]) => {
@@ -95,29 +95,29 @@ impl Place {
 }
 
 impl Flight {
-    /// No places at first: they are made when they are needed, at most `depth`. Their tickets begin at `first`.
+    /// Creates a flight without slots: up to `depth` slots are made on demand. Their tickets begin at `first`.
     pub(crate) fn new(image: Arc<Image>, depth: u32, first: usize) -> Self {
         Self { image, places: Vec::new(), free: Vec::new(), depth, first }
     }
 
-    /// Returns whether there is a free place. Makes one if that is allowed.
+    /// Returns whether there is a free slot, making one if that is allowed.
     pub(crate) fn has_room(&mut self) -> bool {
         if self.free.is_empty() && self.places.len() < self.depth as usize {
             self.free.push(self.places.len() as u32);
             self.places.push(Place::default());
-            // So that giving a place back does not allocate.
+            // Reserved so that freeing a slot does not allocate.
             self.free.reserve(self.places.len());
         }
         !self.free.is_empty()
     }
 
-    /// Hands a request to librbd.
+    /// Passes a request to librbd.
     ///
     /// # Errors
-    /// Gives it back if a payload is not as long as its I/O, or librbd refuses.
+    /// Returns the request if the length of a payload differs from that of its I/O, or librbd refuses.
     ///
     /// # Panics
-    /// Without [room](Self::has_room).
+    /// If there is [no room](Self::has_room).
     pub(crate) fn issue<P: IoBuf>(
         &mut self,
         bios: &BioTable<P>,
@@ -137,16 +137,16 @@ impl Flight {
         }
         let ticket = self.first + at as usize;
         let (api, handle, mut completion) = (self.image.api(), self.image.handle(), null_mut());
-        // SAFETY: a ticket is a number that librbd carries and gives back, and no address.
+        // SAFETY: a ticket is a number that librbd returns, and not an address.
         let made = unsafe {
             (api.rbd_aio_create_completion)(without_provenance_mut(ticket), None, &mut completion)
         };
         if made < 0 {
             return Err((rq, error(made.into())));
         }
-        // SAFETY: the image is shared, so it is open. The place is taken below, before this call of the engine ends,
-        // and is as the invariant says until the reply, or for ever: only `answer` frees it, and `drop` keeps all.
-        // Librbd may answer immediately: the reply is taken by a later call.
+        // SAFETY: the image is shared, so it is open. The slot is filled below, before this call of the engine ends,
+        // and keeps the invariant until the reply, or for ever: only `answer` frees it, and `drop` leaks all. If librbd
+        // answers immediately, a later call takes the reply.
         let issued = unsafe { place.issue(api, handle, &rq, completion) };
         if issued < 0 {
             // SAFETY: librbd has not taken the completion, and it is released once.
@@ -158,7 +158,7 @@ impl Flight {
         Ok(())
     }
 
-    /// Takes the request of a reply back.
+    /// Takes back the request of a reply.
     pub(crate) fn answer(&mut self, reply: Reply) -> Finished {
         let at = reply.ticket - self.first;
         let place = &mut self.places[at];
@@ -166,27 +166,27 @@ impl Flight {
         self.free.push(at as u32);
         let result = match reply.result {
             answer if answer < 0 => Err(error(answer)),
-            // A read that ends early would leave the old contents of the payload.
+            // A short read would leave old contents in the payload.
             bytes if bytes < place.expected => Err(IoError::IO),
             _ => Ok(()),
         };
         Finished { rq, verdict: Verdict::Done(result) }
     }
 
-    /// The number of requests that librbd has.
+    /// Returns the number of requests that librbd holds.
     pub(crate) fn count(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Returns whether there is a request with this tag.
+    /// Returns whether librbd holds a request with this tag.
     pub(crate) fn has(&self, tag: Tag) -> bool {
         self.places.iter().any(|place| place.rq.as_ref().is_some_and(|rq| rq.tag() == tag))
     }
 }
 
 impl Drop for Flight {
-    /// Librbd may still write to the payloads of requests that it has not answered, and read their lists. These stay
-    /// for ever then, and so does the image.
+    /// Librbd may still write to the payloads of unanswered requests, and read their lists. These and the image are
+    /// leaked then.
     fn drop(&mut self) {
         if self.count() > 0 {
             std::mem::forget(std::mem::take(&mut self.places));

@@ -1,7 +1,7 @@
 //! [`Image`]: a connection to a cluster with one open image.
 //!
-//! Each image has a connection of its own, so that the loss of one does not touch another. This file issues no
-//! I/O; `flight.rs` does.
+//! Each image has its own connection, so that the loss of one does not affect another. This file issues no I/O;
+//! `flight.rs` does.
 
 use super::api::{Api, Completion, EVENT_FD, Handle, Info, Pool, Rados};
 use crate::OpenError;
@@ -15,15 +15,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Completions taken from librbd at a time.
 const BATCH: usize = 64;
-/// Seconds for which the end of an image waits for a cluster that does not answer.
+/// Seconds for which closing an image waits for an unresponsive cluster.
 pub(super) const PATIENCE: u32 = 10;
 
-/// The answer of librbd to the request of a place.
+/// Librbd's answer to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reply {
-    /// The number that was given to [`Flight`](super::Flight) with the request.
+    /// The ticket that [`Flight`](super::Flight) passed with the request.
     pub(crate) ticket: usize,
-    /// Bytes, or a negative errno.
+    /// The number of bytes, or a negative errno.
     pub(crate) result: i64,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Facts {
     pub(crate) object_size: u64,
     pub(crate) stripe_unit: u64,
     pub(crate) stripe_count: u64,
-    /// Ranges that are shorter are not discarded (`rbd_discard_granularity_bytes`).
+    /// Shorter ranges are not discarded (`rbd_discard_granularity_bytes`); in bytes.
     pub(crate) discard_granularity: u64,
 }
 
@@ -44,7 +44,7 @@ struct Cluster {
     rados: Rados,
 }
 
-/// A pool of it.
+/// An open pool of the cluster.
 struct OpenPool {
     cluster: Cluster,
     pool: Pool,
@@ -52,35 +52,35 @@ struct OpenPool {
 
 /// A connection to a cluster with one open image.
 ///
-/// Its I/O must have ended when it is dropped: `Flight` sees to that.
+/// Its I/O must have ended when it is dropped, which `Flight` ensures.
 pub(crate) struct Image {
-    /// `None` only while it is being closed.
+    /// `None` only while the image is being closed.
     open: Option<Open>,
     handle: Handle,
     watch: Option<u64>,
 }
 
-/// The parts of an open image that stay as long as librbd has it.
+/// The parts of an open image that live as long as librbd holds it.
 struct Open {
     pool: OpenPool,
     contact: Box<Contact>,
 }
 
-/// The memory that threads of librbd reach, at an address that stays.
+/// The memory that threads of librbd access, at a stable address.
 struct Contact {
-    /// Set when the image has been changed, by a thread of librbd.
+    /// Set by a thread of librbd when the image has changed.
     changed: AtomicBool,
-    /// Rung for every I/O that ends.
+    /// Signalled for every I/O that ends.
     bell: OwnedFd,
 }
 
-// SAFETY: every function of librados and librbd may be called by any thread, and by several at the same time, by their
-// documentation; `handle` and the handles in `open` change only in `drop`.
+// SAFETY: by the documentation, every function of librados and librbd may be called by any thread, and by several
+// concurrently; `handle` and the handles in `open` change only in `drop`.
 unsafe impl Send for Image {}
 // SAFETY: as above.
 unsafe impl Sync for Image {}
 
-/// The result of a call as an error: `None` for success.
+/// Converts the result of a call to an error, or `None` for success.
 fn failure(result: c_int) -> Option<i32> {
     (result < 0).then_some(-result)
 }
@@ -90,21 +90,21 @@ fn text(what: &str) -> Result<CString, OpenError> {
 }
 
 impl Cluster {
-    /// A client that is not connected.
+    /// Creates a client that is not connected.
     fn new(api: &'static Api, id: &str) -> Result<Self, OpenError> {
         let (id, mut rados) = (text(id)?, null_mut());
-        // SAFETY: both pointers are good for the call.
+        // SAFETY: both pointers are valid for the call.
         match failure(unsafe { (api.rados_create)(&mut rados, id.as_ptr()) }) {
             Some(errno) => Err(OpenError::Cluster { what: "a client is refused", errno }),
             None => Ok(Self { api, rados }),
         }
     }
 
-    /// `None`: the files that librados looks for itself.
+    /// Reads the configuration at `path`, or with `None` the default files of librados.
     fn read_conf(&self, path: Option<&str>) -> Result<(), OpenError> {
         let given = path.map(text).transpose()?;
         let pointer = given.as_ref().map_or(null(), |path| path.as_ptr());
-        // SAFETY: the handle is open, the path good for the call or null, which has the meaning above.
+        // SAFETY: the handle is open; the path is valid for the call, or null, which selects the default files.
         match failure(unsafe { (self.api.rados_conf_read_file)(self.rados, pointer) }) {
             Some(errno) => Err(OpenError::Conf { path: path.map(str::to_owned), errno }),
             None => Ok(()),
@@ -113,7 +113,7 @@ impl Cluster {
 
     fn set(&self, option: &'static CStr, value: &str) -> Result<(), OpenError> {
         let value = text(value)?;
-        // SAFETY: the handle is open, both texts are good for the call.
+        // SAFETY: the handle is open, and both texts are valid for the call.
         let set = unsafe { (self.api.rados_conf_set)(self.rados, option.as_ptr(), value.as_ptr()) };
         match failure(set) {
             Some(errno) => {
@@ -123,10 +123,10 @@ impl Cluster {
         }
     }
 
-    /// A number of the configuration in force.
+    /// Returns a number of the effective configuration.
     fn number(&self, option: &'static CStr) -> Option<u64> {
         let mut value: [c_char; 32] = [0; 32];
-        // SAFETY: the handle is open; the buffer is as long as it is said to be, and good for the call.
+        // SAFETY: the handle is open; the buffer has the stated length and is valid for the call.
         let got = unsafe {
             (self.api.rados_conf_get)(self.rados, option.as_ptr(), value.as_mut_ptr(), value.len())
         };
@@ -154,7 +154,7 @@ impl Drop for Cluster {
 impl OpenPool {
     fn new(cluster: Cluster, spec: &ImageSpec) -> Result<Self, OpenError> {
         let (name, mut pool) = (text(&spec.pool)?, null_mut());
-        // SAFETY: the cluster is connected, the pointers are good for the call.
+        // SAFETY: the cluster is connected, and the pointers are valid for the call.
         let made =
             unsafe { (cluster.api.rados_ioctx_create)(cluster.rados, name.as_ptr(), &mut pool) };
         match failure(made) {
@@ -167,7 +167,7 @@ impl OpenPool {
         let open = Self { cluster, pool };
         if let Some(namespace) = &spec.namespace {
             let namespace = text(namespace)?;
-            // SAFETY: the pool is open, the text good for the call.
+            // SAFETY: the pool is open, and the text is valid for the call.
             unsafe { (open.cluster.api.rados_ioctx_set_namespace)(open.pool, namespace.as_ptr()) };
         }
         Ok(open)
@@ -181,22 +181,22 @@ impl Drop for OpenPool {
     }
 }
 
-/// The image has been changed: librbd's call.
+/// Librbd's callback for a changed image.
 unsafe extern "C" fn note_change(changed: *mut c_void) {
     // SAFETY: the address of `Contact::changed`, which lives until the watch has ended.
     unsafe { &*changed.cast::<AtomicBool>() }.store(true, Ordering::Relaxed);
 }
 
-/// The image is closed: librbd's call.
+/// Librbd's callback for a closed image.
 unsafe extern "C" fn ring_closed(_: Completion, bell: *mut c_void) {
-    // SAFETY: the address of a descriptor that lives until it has been rung, or for ever.
+    // SAFETY: the address of a descriptor that lives until it has been signalled, or for ever.
     let bell = unsafe { &*bell.cast::<OwnedFd>() };
-    // An eventfd that was never rung takes it.
+    // The eventfd was never signalled, so it accepts a write.
     let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }
 
 impl Image {
-    /// Connects to the cluster and opens the image, under these settings. Blocks.
+    /// Connects to the cluster and opens the image with these settings. Blocks.
     ///
     /// # Errors
     /// If the cluster cannot be reached, or has no such image.
@@ -222,7 +222,7 @@ impl Image {
         let snapshot = snapshot.as_ref().map_or(null(), |snapshot| snapshot.as_ptr());
         let function = if readonly { api.rbd_open_read_only } else { api.rbd_open };
         let mut handle = null_mut();
-        // SAFETY: the pool is open, and the pointers are good for the call; no snapshot is a null pointer.
+        // SAFETY: the pool is open, and the pointers are valid for the call; null means no snapshot.
         let opened = unsafe { function(pool.pool, name.as_ptr(), &mut handle, snapshot) };
         match failure(opened) {
             Some(libc::ENOENT) => return Err(OpenError::NoImage(spec.to_string())),
@@ -237,13 +237,13 @@ impl Image {
         Ok(image)
     }
 
-    /// Has librbd ring for I/Os that end, and note changes.
+    /// Has librbd signal finished I/Os and report changes.
     fn listen(&mut self) -> Result<(), OpenError> {
         let (api, contact) = (self.api(), &self.opened().contact);
         let fd = contact.bell.as_raw_fd();
         let mut watch = 0;
         let changed: *const AtomicBool = &raw const contact.changed;
-        // SAFETY: the image is open; the descriptor and the flag live until it is closed, and the callback takes the
+        // SAFETY: the image is open; the descriptor and the flag live until it is closed, and the callback accepts the
         // argument given here.
         let listens = unsafe {
             let notified = (api.rbd_set_image_notification)(self.handle, fd, EVENT_FD);
@@ -271,33 +271,33 @@ impl Image {
         self.handle
     }
 
-    /// The descriptor that librbd rings for every I/O that ends.
+    /// Returns the descriptor that librbd signals for every finished I/O.
     pub(crate) fn bell(&self) -> BorrowedFd<'_> {
         self.opened().contact.bell.as_fd()
     }
 
-    /// Returns whether the image has been changed since the last call. A relaxed flag: no data goes with it.
+    /// Returns whether the image has changed since the last call. Relaxed: the flag publishes no data.
     pub(crate) fn take_change(&self) -> bool {
         let changed = &self.opened().contact.changed;
         changed.load(Ordering::Relaxed) && changed.swap(false, Ordering::Relaxed)
     }
 
-    /// The present size in bytes.
+    /// Returns the present size in bytes, or `None` if librbd reports an error.
     pub(crate) fn size(&self) -> Option<u64> {
         let mut size = 0;
-        // SAFETY: the image is open, the pointer good for the call.
+        // SAFETY: the image is open, and the pointer is valid for the call.
         let got = unsafe { (self.api().rbd_get_size)(self.handle, &mut size) };
         (got >= 0).then_some(size)
     }
 
-    /// The properties of the image.
+    /// Returns the properties of the image.
     ///
     /// # Errors
-    /// If librbd does not know them.
+    /// If librbd reports an error.
     pub(crate) fn facts(&self) -> Result<Facts, OpenError> {
         let api = self.api();
         let (mut info, mut stripe_unit, mut stripe_count) = (Info::default(), 0, 0);
-        // SAFETY: the image is open, and the pointers are good for the calls, with the length of the structure.
+        // SAFETY: the image is open; the pointers are valid for the calls, with the length of the structure.
         let got = unsafe {
             let stat = (api.rbd_stat)(self.handle, &mut info, size_of::<Info>());
             let unit = (api.rbd_get_stripe_unit)(self.handle, &mut stripe_unit);
@@ -316,16 +316,16 @@ impl Image {
         })
     }
 
-    /// Gives `take` the replies that are there, some at a time; returns how many there were.
+    /// Passes the available replies to `take`, in batches. Returns their number.
     pub(crate) fn poll(&self, mut take: impl FnMut(Reply)) -> usize {
         let api = self.api();
         let mut ended: [Completion; BATCH] = [null_mut(); BATCH];
-        // SAFETY: the image is open; the array has as many entries as are asked for.
+        // SAFETY: the image is open; the array has as many entries as requested.
         let count =
             unsafe { (api.rbd_poll_io_events)(self.handle, ended.as_mut_ptr(), BATCH as c_int) };
         let count = usize::try_from(count).unwrap_or(0);
         for completion in &ended[..count] {
-            // SAFETY: librbd has given the completion away, which was made by `flight.rs` and is released once, here.
+            // SAFETY: librbd has released the completion, which `flight.rs` made; it is freed once, here.
             let (ticket, result) = unsafe {
                 let argument = (api.rbd_aio_get_arg)(*completion);
                 let result = (api.rbd_aio_get_return_value)(*completion);
@@ -337,15 +337,15 @@ impl Image {
         count
     }
 
-    /// Closes the image; returns whether that ended within [`PATIENCE`]. If not, librbd still has it.
+    /// Closes the image. Returns whether that succeeded within [`PATIENCE`]; otherwise librbd still holds the image.
     fn close(&mut self) -> bool {
         let api = self.api();
         let Ok(bell) = eventfd(0, EventfdFlags::CLOEXEC) else { return false };
         let bell = Box::new(bell);
         let address: *const OwnedFd = &*bell;
         let mut completion = null_mut();
-        // SAFETY: the callback takes the address that is given here, of a descriptor that is kept until it is rung, or
-        // for ever. Watch and image are open, no I/O is at librbd, and neither is used afterwards.
+        // SAFETY: the callback accepts the address given here, of a descriptor that is kept until it is signalled, or
+        // for ever. The watch and the image are open, librbd has no I/O, and neither is used afterwards.
         let begun = unsafe {
             if let Some(watch) = self.watch.take() {
                 (api.rbd_update_unwatch)(self.handle, watch);
@@ -365,10 +365,10 @@ impl Image {
     }
 }
 
-/// Sleeps until `fd` is readable, at most so many seconds; returns whether it is.
+/// Sleeps until `fd` is readable, for at most `seconds`. Returns whether it is.
 pub(crate) fn wait(fd: BorrowedFd<'_>, seconds: u32) -> bool {
     let second = Timespec { tv_sec: 1, tv_nsec: 0 };
-    // Second by second, so that signals, which end a sleep, do not make it endless.
+    // One second at a time, so that signals, which interrupt a sleep, do not make it endless.
     (0..seconds).any(|_| {
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
         poll(&mut fds, Some(&second)).is_ok_and(|ready| ready > 0)
@@ -376,8 +376,8 @@ pub(crate) fn wait(fd: BorrowedFd<'_>, seconds: u32) -> bool {
 }
 
 impl Drop for Image {
-    /// Waits for the cluster, which keeps locks and watchers; at most for a while. After that, or if librbd refuses,
-    /// image and connection are left as they are: their threads may be at work on them.
+    /// Waits for a bounded time for the cluster, which keeps locks and watchers. After that, or if librbd refuses, the
+    /// image and the connection are leaked: librbd's threads may still use them.
     fn drop(&mut self) {
         if !self.close() {
             std::mem::forget(self.open.take());

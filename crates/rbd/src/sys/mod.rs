@@ -7,13 +7,13 @@
 //! | `flight.rs` | the requests that librbd has, with the addresses that it was given |
 //! | `fake.rs` | for tests: a librbd over memory that fails and stalls on command |
 //!
-//! Two invariants carry all of it:
+//! Safety rests on two invariants:
 //!
 //! 1. *A handle is used only between the call that made it and the call that ends it.* Each handle has one owner, which
-//!    ends it when it is dropped, after those that came out of it.
-//! 2. *Librbd knows an address only while it is good.* A place whose number librbd has keeps its request's token, and
-//!    its list of pieces as it is; the engine leaves the payloads behind a token alone and alive. A queue that goes away
-//!    waits for librbd, and where librbd does not answer, place, token and image are kept for ever (`flight.rs`).
+//!    ends it when dropped, after the handles derived from it.
+//! 2. *Librbd has an address only while it is valid.* A slot whose ticket librbd has keeps its request's token, and its
+//!    list of pieces unchanged; the engine keeps the payloads of a token alive and does not touch them. A queue that
+//!    ends waits for librbd; if librbd does not answer, slot, token and image are leaked (`flight.rs`).
 
 #![allow(unsafe_code)]
 
