@@ -9,7 +9,7 @@
 //! # Why the memory is safe
 //!
 //! Threads of librbd read and write payloads until librbd has answered. Until then a request's token
-//! ([`Inflight`](blkmq_engine::Inflight)) stays in its slot, and the engine keeps the payloads of that token alive and
+//! ([`Inflight`](blkmq_engine::Inflight)) stays in its place, and the engine keeps the payloads of that token alive and
 //! does not touch them. A queue that ends waits for librbd; if the cluster does not answer, the memory is leaked
 //! (`src/sys/flight.rs`).
 

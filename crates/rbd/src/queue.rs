@@ -51,7 +51,7 @@ impl<P: IoBuf> DeviceQueue<P> for RbdQueue {
             return Enqueued::Done(rq, Err(READ_ONLY));
         }
         if !self.flight.has_room() {
-            // Every slot is taken, so a request will complete.
+            // The queue is full, so a request will complete.
             return Enqueued::Busy(rq, Busy::DevResource);
         }
         match self.flight.issue(bios, rq) {

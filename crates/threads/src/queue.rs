@@ -130,7 +130,7 @@ impl<S: Source> ThreadQueue<S> {
 impl<P: IoBuf, S: Source> DeviceQueue<P> for ThreadQueue<S> {
     fn enqueue(&mut self, _: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
         if self.inside() == self.depth {
-            // Every slot is taken, so that a request will complete.
+            // The queue is full, so that a request will complete.
             return Enqueued::Busy(rq, Busy::DevResource);
         }
         let mut work = self.free.pop().unwrap_or_else(|| self.source.blank());

@@ -1,8 +1,8 @@
-//! [`Flight`]: the requests that librbd holds, in slots.
+//! [`Flight`]: the requests that librbd holds, in places.
 //!
-//! The ticket of a slot travels through librbd. It includes an offset that identifies the hardware queue.
+//! The ticket of a place travels through librbd. It includes an offset that identifies the hardware queue.
 //!
-//! *Invariant: while librbd has the ticket of a slot, the slot is not free, its token stays in it, and its list of
+//! *Invariant: while librbd has the ticket of a place, the place is not free, its token stays in it, and its list of
 //! pieces does not change.* Threads of librbd read the list, and read and write payloads.
 
 use super::api::{Api, Completion, Handle};
@@ -14,7 +14,7 @@ use libc::{c_int, iovec};
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 
-/// A slot for one request.
+/// A place for one request.
 #[derive(Default)]
 struct Place {
     rq: Option<Inflight>,
@@ -27,11 +27,11 @@ struct Place {
 /// The requests of one hardware queue that librbd holds.
 pub(crate) struct Flight {
     image: Arc<Image>,
-    /// The slots. Librbd has the addresses of the lists' entries, which do not move with the slots.
+    /// The places. Librbd has the addresses of the lists' entries, which do not move with the places.
     places: Vec<Place>,
     free: Vec<u32>,
     depth: u32,
-    /// The ticket of the first slot.
+    /// The ticket of the first place.
     first: usize,
 }
 
@@ -68,7 +68,7 @@ impl Place {
     /// Passes the operation to librbd.
     ///
     /// # Safety
-    /// The image is open, and the completion is not used elsewhere. The slot keeps the invariant until the reply.
+    /// The image is open, and the completion is not used elsewhere. The place keeps the invariant until the reply.
     unsafe fn issue(&self, api: &Api, handle: Handle, rq: &Inflight, c: Completion) -> c_int {
         let bytes = |sectors: u64| sectors * u64::from(SECTOR_SIZE);
         let (offset, len) = (bytes(rq.sector()), bytes(rq.sectors().into()));
@@ -95,17 +95,17 @@ impl Place {
 }
 
 impl Flight {
-    /// Creates a flight without slots: up to `depth` slots are made on demand. Their tickets begin at `first`.
+    /// Creates a flight without places: up to `depth` places are made on demand. Their tickets begin at `first`.
     pub(crate) fn new(image: Arc<Image>, depth: u32, first: usize) -> Self {
         Self { image, places: Vec::new(), free: Vec::new(), depth, first }
     }
 
-    /// Returns whether there is a free slot, making one if that is allowed.
+    /// Returns whether there is a free place, making one if that is allowed.
     pub(crate) fn has_room(&mut self) -> bool {
         if self.free.is_empty() && self.places.len() < self.depth as usize {
             self.free.push(self.places.len() as u32);
             self.places.push(Place::default());
-            // Reserved so that freeing a slot does not allocate.
+            // Reserved so that freeing a place does not allocate.
             self.free.reserve(self.places.len());
         }
         !self.free.is_empty()
@@ -144,7 +144,7 @@ impl Flight {
         if made < 0 {
             return Err((rq, error(made.into())));
         }
-        // SAFETY: the image is shared, so it is open. The slot is filled below, before this call of the engine ends,
+        // SAFETY: the image is shared, so it is open. The place is filled below, before this call of the engine ends,
         // and keeps the invariant until the reply, or for ever: only `answer` frees it, and `drop` leaks all. If librbd
         // answers immediately, a later call takes the reply.
         let issued = unsafe { place.issue(api, handle, &rq, completion) };
