@@ -1,19 +1,19 @@
-//! Devices of other programs and hosts: the exports of NBD servers. Linux only; elsewhere this crate is empty.
+//! Block devices served by other programs and hosts: exports of NBD servers. Linux only; elsewhere this crate is empty.
 //!
-//! [`NbdDevice::open`] agrees with a server on an export, and [`BlockDevice::queues`](blkmq_engine::BlockDevice::queues)
-//! makes a connection for each hardware queue. A connection that is lost is made anew, and the requests that it took
-//! along are sent again (`doc/nbd.md` has the promises). The bytes of reads and writes go from payloads to sockets and
-//! back without a copy in between; with TLS, rustls has one.
+//! [`NbdDevice::open`] negotiates an export with a server, and
+//! [`BlockDevice::queues`](blkmq_engine::BlockDevice::queues) makes a connection for each hardware queue. A lost
+//! connection is re-established, and its unanswered requests are sent again (`doc/nbd.md` has the guarantees). Data
+//! moves between payloads and sockets without an intermediate copy, except in rustls if TLS is used.
 //!
-//! The protocol is in `blkmq-nbd`. This crate has the sockets, and no thread and no clock: a hardware queue receives
-//! the time, and names the next time at which it wants to be asked.
+//! The protocol is in `blkmq-nbd`. This crate has the sockets, but no thread and no clock: a hardware queue is given
+//! the time, and returns the time of its next event.
 //!
 //! # Why the memory is safe
 //!
-//! A payload's bytes are reached by address ([`IoBuf`](blkmq_buf::IoBuf)), in system calls that have ended before the
-//! call of the engine returns. The addresses are in one type, which also keeps the request's token
-//! ([`Inflight`](blkmq_engine::Inflight)) and gives the bytes away only while it has it (`src/memory.rs`): the engine
-//! leaves a payload alone, and alive, until its token is back. A queue that is forgotten reaches nothing any more.
+//! The bytes of a payload are accessed by address ([`IoBuf`](blkmq_buf::IoBuf)), in system calls that end before the
+//! call of the engine returns. One type holds the addresses together with the request's token
+//! ([`Inflight`](blkmq_engine::Inflight)), and lends the bytes only while it has the token (`src/memory.rs`): the
+//! engine keeps a payload alive, and does not touch it, until its token is back. A leaked queue accesses nothing.
 
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]

@@ -1,7 +1,7 @@
-//! [`Memory`]: the bytes of the request that a place holds.
+//! [`Memory`]: the bytes of the request in a place.
 //!
-//! The only `unsafe` code of the crate. It knows no protocol: callers copy to and from ranges, or get slices for a
-//! system call.
+//! The only `unsafe` code of the crate. It is independent of the protocol: callers copy to and from ranges, or get
+//! slices for a system call.
 
 #![allow(unsafe_code)]
 
@@ -13,19 +13,19 @@ use std::io::{IoSlice, IoSliceMut};
 /// A request's token and the addresses of its bytes.
 ///
 /// *Invariant: `pieces` is empty, or names the bytes of the bios of the token in `rq`.* By the contracts of [`IoBuf`]
-/// and [`Inflight`], those bytes exist, stay where they are and are reached by nothing else until the token leaves.
+/// and [`Inflight`], those bytes are valid, do not move, and are accessed only here until the token leaves.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     rq: Option<Inflight>,
-    /// Keeps its capacity, so that a steady load allocates nothing.
+    /// Keeps its capacity, so that a steady load does not allocate.
     pieces: Vec<*mut [u8]>,
 }
 
-// SAFETY: the addresses are used only together with the token, which is `Send` as the payloads behind it are.
+// SAFETY: the addresses are used only together with the token, which is `Send`, as are its payloads.
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Takes a request without bytes.
+    /// Stores a request without data.
     ///
     /// # Panics
     /// If there is a request already.
@@ -35,10 +35,10 @@ impl Memory {
         self.rq = Some(rq);
     }
 
-    /// Takes a read or write, and finds its bytes.
+    /// Stores a read or write, and collects the addresses of its bytes.
     ///
     /// # Errors
-    /// Gives the request back if a payload is not as long as its I/O.
+    /// Returns the request if the length of a payload differs from that of its I/O.
     ///
     /// # Panics
     /// If there is a request already.
@@ -66,18 +66,18 @@ impl Memory {
         Ok(())
     }
 
-    /// The request, if there is one.
+    /// Returns the request, if there is one.
     pub(crate) fn request(&self) -> Option<&Inflight> {
         self.rq.as_ref()
     }
 
-    /// Gives the request away, and forgets its bytes.
+    /// Takes the request out, and forgets its bytes.
     pub(crate) fn release(&mut self) -> Option<Inflight> {
         self.pieces.clear();
         self.rq.take()
     }
 
-    /// The parts of the pieces from byte `at` on, at most `most` bytes in all.
+    /// Returns the parts of the pieces from byte `at` on, at most `most` bytes in total.
     fn parts(&self, mut at: usize, mut most: usize) -> impl Iterator<Item = *mut [u8]> {
         debug_assert!(self.rq.is_some() || self.pieces.is_empty(), "addresses have their token");
         self.pieces.iter().filter_map(move |piece| {
@@ -90,8 +90,8 @@ impl Memory {
         })
     }
 
-    /// Puts slices of the bytes from `at` on into `out`, of at most `most` bytes; returns how many slices there are. As
-    /// many bytes as fit the slices of `out`.
+    /// Fills `out` with slices of the bytes from `at` on, at most `most` bytes and as many slices as fit. Returns the
+    /// number of slices.
     pub(crate) fn slices<'a>(&'a self, at: usize, most: usize, out: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;
         for (slot, part) in out.iter_mut().zip(self.parts(at, most)) {
@@ -103,7 +103,7 @@ impl Memory {
         count
     }
 
-    /// As [`slices`](Self::slices), to be written to.
+    /// Like [`slices`](Self::slices), with mutable slices.
     pub(crate) fn slices_mut<'a>(
         &'a mut self,
         at: usize,
@@ -112,15 +112,15 @@ impl Memory {
     ) -> usize {
         let mut count = 0;
         for (slot, part) in out.iter_mut().zip(self.parts(at, most)) {
-            // SAFETY: by the invariant the bytes are valid and reached through `self` only, which is borrowed
-            // exclusively for as long as the slices live; pieces do not overlap, nor do their parts.
+            // SAFETY: by the invariant the bytes are valid and accessed only through `self`, which is borrowed
+            // exclusively while the slices live; pieces and their parts do not overlap.
             *slot = IoSliceMut::new(unsafe { &mut *part });
             count += 1;
         }
         count
     }
 
-    /// Copies `bytes` over the bytes from `at` on; those beyond the end are left out.
+    /// Copies `bytes` to the bytes from `at` on, ignoring those beyond the end.
     pub(crate) fn fill(&mut self, at: usize, mut bytes: &[u8]) {
         for part in self.parts(at, bytes.len()) {
             let (now, rest) = bytes.split_at(part.len());
@@ -130,7 +130,7 @@ impl Memory {
         }
     }
 
-    /// Makes `len` bytes from `at` on zero.
+    /// Zeroes `len` bytes from `at` on.
     pub(crate) fn zero(&mut self, at: usize, len: usize) {
         for part in self.parts(at, len) {
             // SAFETY: as in `slices_mut`.

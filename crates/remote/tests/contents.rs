@@ -1,4 +1,4 @@
-//! The data read is the data written, in every form of headers.
+//! Data read equals data written, with every form of headers.
 
 use crate::fake::{Fake, Plan, SIZE};
 use blkmq_buf::AlignedBuf;
@@ -19,7 +19,7 @@ pub fn start(device: &NbdDevice) -> Service<AlignedBuf> {
     Service::start(device.config().expect("connections")).expect("a service")
 }
 
-/// The bytes of block `n` in round `round`.
+/// Returns the bytes of block `n` in round `round`.
 fn pattern(n: u64, round: u64) -> AlignedBuf {
     let mut buf = AlignedBuf::new(BLOCK);
     let mut rng = Rng::new(n << 32 | round);
@@ -65,8 +65,8 @@ pub fn round_trip(client: &mut Client<AlignedBuf>, round: u64) {
 fn blocks_come_back_in_every_form_of_headers() {
     for most in [HeaderStyle::Simple, HeaderStyle::Structured, HeaderStyle::Extended] {
         for reversed in [1, 2] {
-            // A batch that is not complete is never answered, so reversed answers need an even number of requests in
-            // flight: `holes` reads one block at a time.
+            // The fake answers in reverse order only complete batches, which needs an even number of requests in
+            // flight: so `holes` reads one block at a time.
             let plan = Plan { most, ..Plan::default() };
             let fake = Fake::start(vec![Plan { reversed, ..plan }]);
             let service = start(&open(&fake, ""));
@@ -80,7 +80,7 @@ fn blocks_come_back_in_every_form_of_headers() {
     }
 }
 
-/// Two requests at a time that do not merge.
+/// Issues two requests at a time that do not merge.
 fn pairs(client: &mut Client<AlignedBuf>) {
     for is_write in [true, false] {
         for n in [0, 2, 4, 6] {
@@ -133,8 +133,8 @@ fn discards_zeroes_and_flushes_reach_the_server() {
     assert!(data[65536..65536 + BLOCK] == *pattern(3, 3).as_mut_slice());
 }
 
-/// The reply to a write may come before the client has sent the last byte of its payload. The payload must stay until
-/// then, and the connection must go on behind it.
+/// The reply to a write may arrive before the client has sent the last byte of its payload. The payload must stay until
+/// then, and the connection must remain usable.
 #[test]
 fn a_write_that_fails_before_its_payload_is_sent_ends_once() {
     let plan = Plan { writes_fail: Some(ErrorCode::NoSpace), ..Plan::default() };
@@ -142,7 +142,7 @@ fn a_write_that_fails_before_its_payload_is_sent_ends_once() {
     let service = start(&open(&fake, ""));
     let mut disk = service.blocking().expect("a client");
     for _ in 0..20 {
-        // A megabyte: more than one system call takes, and less than the socket holds.
+        // A megabyte is more than one system call sends, and less than the socket holds.
         let (result, _) = disk.call(Io::write(Bytes(0), AlignedBuf::new(1 << 20))).expect("taken");
         assert_eq!(result, Err(IoError::NO_SPACE));
         let (result, _) = disk.call(Io::read(Bytes(0), AlignedBuf::new(BLOCK))).expect("taken");

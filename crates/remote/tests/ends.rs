@@ -1,4 +1,4 @@
-//! The connections of a device: one for each hardware queue, the first of which has opened it, and a word at the end of each.
+//! The connections of a device: one for each hardware queue, the first of which opened the device, each ended in order.
 
 use crate::contents::{BLOCK, open, start};
 use crate::fake::{End, Fake, Plan};
@@ -13,8 +13,8 @@ fn multi() -> Plan {
     Plan { flags, ..Plan::default() }
 }
 
-/// Regression test: the device was opened over a connection of its own, which ended without DISC. A server that takes one
-/// client was gone before the first I/O.
+/// Regression test: the device was opened over a separate connection, which ended without DISC. A server that accepts
+/// only one client ended before the first I/O.
 #[test]
 fn the_connection_that_opened_the_device_is_that_of_queue_0() {
     for queues in [1, 3] {
@@ -45,7 +45,7 @@ fn an_export_that_does_not_fit_is_left_in_order() {
     assert_eq!(fake.end(), End::Disconnect);
 }
 
-/// The server has another export by now, and its connection is not used.
+/// The server has a different export, so the connection is not used.
 #[test]
 fn an_export_that_has_changed_is_left_in_order() {
     let lossy = Plan { answers: 0, ..Plan::default() };
@@ -57,7 +57,7 @@ fn an_export_that_has_changed_is_left_in_order() {
     assert_eq!((fake.end(), fake.end()), (End::Closed, End::Disconnect));
 }
 
-/// One queue of three cannot be made: the others end in order.
+/// One queue of three cannot be made: the connections of the others end in order.
 #[test]
 fn queues_that_are_not_used_end_in_order() {
     let smaller = Plan { size: 4096, ..multi() };
@@ -76,7 +76,7 @@ fn the_connection_for_holes_ends_in_order() {
     assert_eq!((fake.end(), fake.end()), (End::Disconnect, End::Disconnect));
 }
 
-/// A server that tells of its end by ESHUTDOWN wants DISC (`docs/spec/nbd.md`, section 2).
+/// A server that announces its end by ESHUTDOWN expects DISC (`docs/spec/nbd.md`, section 2).
 #[test]
 fn a_server_that_shuts_down_is_left_in_order() {
     use crate::fake::Poison;
@@ -90,7 +90,7 @@ fn a_server_that_shuts_down_is_left_in_order() {
     assert_eq!(fake.end(), End::Disconnect);
 }
 
-/// The name is unknown: the handshake ends by ABORT.
+/// The name is unknown: the handshake ends with ABORT.
 #[test]
 fn an_export_that_is_not_there_is_left_in_order() {
     let fake = Fake::start(vec![Plan { is_unknown: true, ..Plan::default() }]);
@@ -99,7 +99,7 @@ fn an_export_that_is_not_there_is_left_in_order() {
     assert_eq!(fake.end(), End::Abort);
 }
 
-/// A connection that the server has ended before the queue is made is not used.
+/// A connection that the server closed before the queue is made is not used.
 #[test]
 fn a_first_connection_that_has_ended_is_replaced() {
     let ends = Plan { answers: usize::MAX, ends_when_agreed: true, ..Plan::default() };

@@ -1,4 +1,5 @@
-//! A server of one export in memory, which follows a plan for each connection: it answers late, wrongly, or not at all.
+//! A server with one export in memory, which follows a plan for each connection: it answers late, wrongly, or not at
+//! all.
 
 use blkmq_nbd::server::{self, Closing, Config, Handshake, Next, Parsed, Replies, Requests};
 use blkmq_nbd::{
@@ -12,64 +13,64 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Bytes of the export.
+/// The size of the export in bytes.
 pub const SIZE: usize = 1 << 20;
 
-/// The fate of a connection.
+/// The plan for a connection.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub most: HeaderStyle,
     pub size: u64,
     pub flags: TransmissionFlags,
-    /// Requests that are answered before the connection is closed. One more has been carried out by then.
+    /// The requests that are answered before the connection is closed; one more is carried out without an answer.
     pub answers: usize,
-    /// Collects so many requests, and answers them in reverse order.
+    /// The size of the batches of requests that are answered in reverse order.
     pub reversed: usize,
-    /// The answer to writes, before their payload is read.
+    /// The error for writes, which is sent before their payload is read.
     pub writes_fail: Option<ErrorCode>,
-    /// Reads of zeroes are answered by a hole, if the form of headers has holes.
+    /// Whether reads of zeroes are answered by a hole, if the form of headers allows that.
     pub holes: bool,
-    /// Blocks of zeroes are told as holes by block status.
+    /// Whether block status reports blocks of zeroes as holes.
     pub tells_holes: bool,
-    /// The last answer is no reply at all.
+    /// Whether the last answer is garbage.
     pub ends_with_garbage: bool,
-    /// The connection is closed before the first byte, as by a server that has enough clients.
+    /// Whether the connection is closed before the first byte, as by a server that has enough clients.
     pub is_refused: bool,
-    /// The server has no export.
+    /// Whether the server lacks the export.
     pub is_unknown: bool,
-    /// The connection is closed behind the handshake.
+    /// Whether the connection is closed after the handshake.
     pub ends_when_agreed: bool,
-    /// The fate of a request of this kind at this offset.
+    /// The request that is treated specially, by its kind and offset.
     pub poison: Option<(Command, u64, Poison)>,
 }
 
-/// The answer of a server to a request that it does not survive.
+/// The reaction of a server to a poisonous request.
 #[derive(Clone, Copy, Debug)]
 pub enum Poison {
-    /// It closes the connection.
+    /// Closes the connection.
     Close,
-    /// It closes the connection as soon as it has read the header.
+    /// Closes the connection as soon as it has read the header.
     CloseEarly,
-    /// It answers with ESHUTDOWN.
+    /// Answers with ESHUTDOWN.
     ShutDown,
-    /// It never answers, and takes other requests.
+    /// Never answers, but accepts other requests.
     Ignore,
-    /// It answers with a chunk of this type and this payload.
+    /// Answers with a chunk of this type and payload.
     Chunk(u16, &'static [u8]),
-    /// It answers with this error before the payload has arrived, and closes the connection.
+    /// Answers with this error before the payload has arrived, and closes the connection.
     ErrorAndClose(ErrorCode),
 }
 
 /// The end of a connection, as the server saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// ABORT in the handshake.
+    /// The client sent ABORT during the handshake.
     Abort,
-    /// DISC.
+    /// The client sent DISC.
     Disconnect,
-    /// The end of the stream without a word, or an error of it.
+    /// The stream ended without a message, or failed.
     Silent,
-    /// By the server.
+    /// The server closed the connection.
     Closed,
 }
 
@@ -105,7 +106,7 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// Serves connections by the plans, one after the other; those beyond the last plan are refused.
+    /// Serves one connection after the other according to the plans; further connections are refused.
     pub fn start(plans: Vec<Plan>) -> Self {
         let folder = TempDir::new().expect("a folder");
         let listener = UnixListener::bind(folder.path().join("s")).expect("a socket");
@@ -115,10 +116,10 @@ impl Fake {
         std::thread::spawn(move || {
             for (socket, plan) in listener.incoming().zip(plans) {
                 let (store, sender) = (Arc::clone(&store), sender.clone());
-                // The end of a connection, whichever side ends it, is the end of the thread.
+                // The thread ends with the connection, whichever side closes it.
                 std::thread::spawn(move || {
                     let end = serve(socket.expect("a client"), &plan, &store);
-                    // A test that does not ask for ends has dropped the receiver.
+                    // A test that does not check the ends has dropped the receiver.
                     let _ = sender.send(end.unwrap_or(End::Silent));
                 });
             }
@@ -126,13 +127,13 @@ impl Fake {
         Self { folder, data, ends }
     }
 
-    /// The next end of a connection.
+    /// Waits for the next end of a connection.
     pub fn end(&self) -> End {
         self.ends.recv_timeout(Duration::from_secs(20)).expect("a connection ends")
     }
 
-    /// Returns whether every connection that was made has been asked for by [`end`](Self::end), after a moment in which
-    /// another one could have ended.
+    /// Returns whether every end of a connection has been received by [`end`](Self::end), after a short wait for
+    /// another one.
     pub fn has_no_other_end(&self) -> bool {
         self.ends.recv_timeout(Duration::from_millis(50)).is_err()
     }
@@ -160,7 +161,7 @@ impl Exports for One {
     fn list(&self, _: &mut dyn FnMut(&str, &str)) {}
 }
 
-/// A request and the bytes that it wrote.
+/// A request and the data that it wrote.
 type Arrived = (Request, Vec<u8>);
 
 enum Arrival {
@@ -208,8 +209,8 @@ fn serve(mut socket: UnixStream, plan: &Plan, store: &Mutex<Vec<u8>>) -> std::io
             if left == 0 {
                 if plan.ends_with_garbage {
                     socket.write_all(&[0xaa; 64])?;
-                    // The client ends the connection. If this side did, a request that the client is sending would tell
-                    // it of the end before it has read the garbage.
+                    // The client closes the connection. If this side did, a request that the client is sending would
+                    // report the end before the client has read the garbage.
                     while more(&mut socket, &mut input).is_ok() {
                         input.clear();
                     }
@@ -229,7 +230,7 @@ fn more(socket: &mut UnixStream, input: &mut Vec<u8>) -> std::io::Result<()> {
     if read == 0 { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }
 
-/// The next request, or the end of the connection.
+/// Returns the next request, or the end of the connection.
 fn next(
     socket: &mut UnixStream,
     input: &mut Vec<u8>,
@@ -285,7 +286,7 @@ fn next(
     Ok(Arrival::Ignored)
 }
 
-/// The last chunk of a reply, of any type.
+/// Encodes the last chunk of a reply, of any type.
 fn chunk(request: &Request, style: HeaderStyle, kind: u16, payload: &[u8]) -> Vec<u8> {
     let is_extended = style == HeaderStyle::Extended;
     let magic: u32 = if is_extended { 0x6e8a_278c } else { 0x668e_33ef };
@@ -338,7 +339,7 @@ fn carry_out(
     replies.done(to).to_vec()
 }
 
-/// The blocks of zeroes and the others, in the range of the request.
+/// Returns the extents of zero and other blocks in the range of the request.
 fn extents(request: &Request, data: &[u8]) -> server::Extents {
     let is_one = request.flags.contains(CommandFlags::REQ_ONE);
     let count = if is_one { ExtentCount::One } else { ExtentCount::Many };

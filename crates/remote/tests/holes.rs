@@ -1,4 +1,4 @@
-//! Which stretches of an export are stored, as its server tells.
+//! The allocation of an export, as its server reports it.
 
 use crate::contents::{BLOCK, open, start};
 use crate::fake::{Fake, Plan, SIZE};
@@ -9,7 +9,7 @@ use blkmq_nbd::{HeaderStyle, TransmissionFlags};
 
 const STORED: Extent = Extent { end: SIZE as u64, is_hole: false };
 
-/// A server that tells holes, and has several connections with the same contents.
+/// Returns a plan for a server that reports holes, and has the same contents on all connections.
 fn telling() -> Plan {
     let flags = Plan::default().flags.with(TransmissionFlags::CAN_MULTI_CONN);
     Plan { flags, tells_holes: true, ..Plan::default() }
@@ -33,7 +33,7 @@ fn holes_are_those_of_the_server_at_this_moment() {
         assert_eq!(disk.call(Io::write(Bytes(65536), bytes)).expect("taken").0, Ok(()));
         let expected = [(65536, true), (65536 + BLOCK as u64, false), (SIZE as u64, true)];
         assert_eq!(stretches(&all()), expected);
-        // At most so many, and from the middle of a stretch to that of another.
+        // At most one extent; and a range that begins and ends within extents.
         assert_eq!(stretches(&device.extents(0..SIZE as u64, 1)), expected[..1]);
         assert_eq!(stretches(&device.extents(0..SIZE as u64, 2)), expected[..2]);
         let inside = device.extents(4096..65536 + 512, 9);
@@ -41,7 +41,7 @@ fn holes_are_those_of_the_server_at_this_moment() {
     }
 }
 
-/// Where the answer could be wrong, or there is none, everything is stored. No connection is made for it.
+/// If the answer could be wrong, or there is none, everything counts as stored, and no connection is made for it.
 #[test]
 fn all_is_stored_if_the_server_does_not_tell_or_has_a_cache_for_each_connection() {
     let alone = Plan { flags: Plan::default().flags, ..telling() };
@@ -52,20 +52,20 @@ fn all_is_stored_if_the_server_does_not_tell_or_has_a_cache_for_each_connection(
     }
 }
 
-/// A connection that the server has closed is made anew. One that cannot be made is not tried again until a hardware queue
-/// has found the server alive.
+/// A connection that the server has closed is re-established. If that fails, it is not retried until a hardware queue
+/// has reconnected.
 #[test]
 fn a_server_that_is_gone_is_asked_again_when_it_is_back() {
     let lossy = Plan { answers: 1, ..telling() };
     let refused = Plan { is_refused: true, ..telling() };
     let plans = [
-        // The hardware queue.
+        // For the hardware queue.
         lossy.clone(),
-        // For holes.
+        // For the query of holes.
         lossy.clone(),
         lossy,
         refused,
-        // The hardware queue's second one, and again for holes.
+        // For the hardware queue again, and for the query again.
         telling(),
         telling(),
     ];

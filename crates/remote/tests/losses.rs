@@ -1,4 +1,4 @@
-//! Connections that are lost: what was not answered is sent again, and nothing is lost or done out of order.
+//! Lost connections: unanswered requests are sent again, and nothing is lost or done out of order.
 
 use crate::contents::{BLOCK, open, round_trip, start};
 use crate::fake::{Fake, Plan, SIZE};
@@ -7,7 +7,7 @@ use blkmq_core::{Bytes, IoError};
 use blkmq_engine::Io;
 use blkmq_nbd::{HeaderStyle, TransmissionFlags};
 
-/// Every connection ends in the middle of requests, one of which has been carried out without an answer.
+/// Every connection ends amid requests, one of which was carried out without an answer.
 #[test]
 fn requests_without_an_answer_are_sent_again() {
     for ends_with_garbage in [false, true] {
@@ -28,7 +28,7 @@ fn requests_without_an_answer_are_sent_again() {
     }
 }
 
-/// A server that accepts connections and answers nothing is tried less and less often, and requests fail in time.
+/// A server that accepts connections and answers nothing is retried less and less often, and requests fail in time.
 #[test]
 fn a_server_that_only_accepts_is_no_connection() {
     let mute = Plan { answers: 0, ..Plan::default() };
@@ -38,7 +38,7 @@ fn a_server_that_only_accepts_is_no_connection() {
     let mut disk = service.blocking().expect("a client");
     let (result, _) = disk.call(Io::read(Bytes(0), AlignedBuf::new(BLOCK))).expect("taken");
     assert_eq!(result, Err(IoError::IO));
-    // At once, and after 0.1, 0.2, 0.4 s.
+    // Immediately, and after 0.1, 0.2 and 0.4 s.
     let lost = device.outages().lost;
     assert!((2..=6).contains(&lost), "{lost} connections");
 }
@@ -56,8 +56,7 @@ fn requests_fail_when_their_time_without_a_connection_is_over() {
     assert_eq!(device.outages().lost, 1);
 }
 
-/// An export that has become smaller, or read-only, is another one: requests would fail for reasons that they do not
-/// have.
+/// An export that has become smaller or read-only is a different one: requests would fail with misleading errors.
 #[test]
 fn a_server_that_comes_back_with_less_is_not_used() {
     let read_only = Plan::default().flags.with(TransmissionFlags::READ_ONLY);
@@ -80,9 +79,9 @@ fn a_server_that_comes_back_with_less_is_not_used() {
     }
 }
 
-/// Regression test: a server that was started anew with less able headers, as after a downgrade, was not used, and all I/Os
-/// failed after `reconnect_delay`. No request needs the headers of before: those in flight are sent
-/// again in the new form.
+/// Regression test: a server restarted with less capable headers, as after a downgrade, was not used, and all I/Os
+/// failed after `reconnect_delay`. No request depends on the previous form of headers: those in flight are sent again
+/// in the new form.
 #[test]
 fn a_server_that_comes_back_with_other_headers_is_used() {
     let styles = [HeaderStyle::Extended, HeaderStyle::Simple, HeaderStyle::Structured];
@@ -99,7 +98,7 @@ fn a_server_that_comes_back_with_other_headers_is_used() {
     assert_eq!(device.outages().restored, 30);
 }
 
-/// Replies come in the reverse order, and the connection is lost between two of them.
+/// Replies arrive in reverse order, and the connection is lost between two of them.
 #[test]
 fn replies_in_reverse_order_before_a_loss_are_not_asked_for_again() {
     let lossy = |n: usize| Plan { reversed: 4, answers: 4 * (1 + n % 3), ..Plan::default() };
@@ -115,7 +114,7 @@ fn replies_in_reverse_order_before_a_loss_are_not_asked_for_again() {
     assert_eq!(device.outages().given_up, 0);
 }
 
-/// A server whose places are taken closes connections before its greeting, for a while.
+/// A server at its limit of clients closes connections before its greeting, for a while.
 #[test]
 fn a_server_that_has_no_place_for_a_while_is_asked_again() {
     let refused = Plan { is_refused: true, ..Plan::default() };
@@ -129,7 +128,7 @@ fn a_server_that_has_no_place_for_a_while_is_asked_again() {
     assert_eq!((outages.restored, outages.given_up), (1, 0), "{outages:?}");
 }
 
-/// The export is unknown for a while, as where a server reads its configuration late.
+/// The export is unknown for a while, as with a server that reads its configuration late.
 #[test]
 fn a_server_that_does_not_know_its_export_yet_is_asked_again() {
     let unknown = Plan { is_unknown: true, ..Plan::default() };
@@ -143,7 +142,7 @@ fn a_server_that_does_not_know_its_export_yet_is_asked_again() {
     assert_eq!((outages.restored, outages.given_up), (1, 0), "{outages:?}");
 }
 
-/// A larger export is the old one and more: it is used, and keeps the size that it had for clients.
+/// An export that has grown is still usable: it keeps its size for clients.
 #[test]
 fn a_server_that_comes_back_with_more_is_used() {
     let lossy = Plan { answers: 5, ..Plan::default() };

@@ -1,4 +1,4 @@
-//! NBD devices against a server that does what a test wants.
+//! NBD devices against a scripted server.
 
 #![cfg(target_os = "linux")]
 

@@ -1,4 +1,4 @@
-//! A request that its server does not survive: it fails by itself, and the others do not wait for it.
+//! Poisonous requests, which their server does not survive: only they fail, and other requests do not wait for them.
 
 use crate::contents::{BLOCK, open};
 use crate::fake::{Fake, Plan, Poison};
@@ -11,12 +11,12 @@ use blkmq_runtime::{Client, Service};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A server that meets every request of this kind so, on each of its connections.
+/// Returns the plan of a server that treats every request of this kind so, on each of its connections.
 fn poisoned(command: Command, n: u64, poison: Poison) -> Plan {
     Plan { poison: Some((command, place(n).0, poison)), ..Plan::default() }
 }
 
-/// Every other block, so that no two of them are merged.
+/// Uses every other block, so that requests do not merge.
 fn place(n: u64) -> Bytes {
     Bytes(2 * n * BLOCK as u64)
 }
@@ -29,7 +29,7 @@ fn write(n: u64) -> Io<AlignedBuf> {
     Io::write(place(n), AlignedBuf::new(BLOCK)).cookie(n)
 }
 
-/// A client that has as many I/Os in flight as a test wants.
+/// Returns a client with as many I/Os in flight as the test needs.
 fn client(device: &NbdDevice) -> (Service<AlignedBuf>, Client<AlignedBuf>) {
     let config = Config { depth: 1024, ..device.config().expect("connections") };
     let service = Service::start(config).expect("a service");
@@ -37,7 +37,7 @@ fn client(device: &NbdDevice) -> (Service<AlignedBuf>, Client<AlignedBuf>) {
     (service, client)
 }
 
-/// The result of each I/O, and the time of its answer.
+/// Returns the result of each I/O, and the time of its answer.
 fn results(
     client: &mut Client<AlignedBuf>,
     ios: impl Iterator<Item = Io<AlignedBuf>>,
@@ -58,8 +58,8 @@ fn results(
     found
 }
 
-/// Regression test: requests behind one at which the server closes each connection waited for all of `reconnect_delay`,
-/// and failed with it.
+/// Regression test: requests behind one at which the server closes each connection waited for the whole
+/// `reconnect_delay`, and failed with it.
 #[test]
 fn one_poisoned_request_beside_a_thousand_good_ones() {
     let close = poisoned(Command::Write, 7, Poison::Close);
@@ -82,7 +82,7 @@ fn one_poisoned_request_beside_a_thousand_good_ones() {
     assert!(last.contains("write of 4096 bytes at 57344"), "{last}");
 }
 
-/// Each way in which a server meets a request that it does not like ends that request with its error, and no other.
+/// Each reaction of a server to a poisonous request ends only that request, with its error.
 #[test]
 fn every_kind_of_poison_fails_its_own_request() {
     let no_space = IoError(28);
@@ -90,7 +90,7 @@ fn every_kind_of_poison_fails_its_own_request() {
         (Poison::Close, HeaderStyle::Simple, IoError::IO),
         (Poison::CloseEarly, HeaderStyle::Extended, IoError::IO),
         (Poison::ShutDown, HeaderStyle::Structured, IoError::IO),
-        // A chunk that breaks the protocol: an empty hole, and data behind the request.
+        // Chunks that break the protocol: an empty hole, and data beyond the request.
         (Poison::Chunk(2, &[0; 12]), HeaderStyle::Structured, IoError::IO),
         (Poison::Chunk(1, &[0xff; 9]), HeaderStyle::Extended, IoError::IO),
         // Errors of unknown types.
@@ -114,7 +114,7 @@ fn every_kind_of_poison_fails_its_own_request() {
     }
 }
 
-/// An error of an unknown type is an answer like another: the connection goes on.
+/// An error of an unknown type is an answer like any other: the connection stays.
 #[test]
 fn an_unknown_error_costs_no_connection() {
     let chunk = Poison::Chunk(0x8055, &[0, 0, 0, 28, 0, 0]);
@@ -125,7 +125,7 @@ fn an_unknown_error_costs_no_connection() {
     assert_eq!(device.outages().lost, 0);
 }
 
-/// A request that is alone has no other beside it that shows whether the server is well: it is tried more often.
+/// With a single request, no other answer shows that the server works: it is tried more often.
 #[test]
 fn a_poisoned_request_that_is_alone_fails_long_before_the_delay() {
     let fake = Fake::start(vec![poisoned(Command::Read, 0, Poison::Close); 100]);
@@ -139,7 +139,7 @@ fn a_poisoned_request_that_is_alone_fails_long_before_the_delay() {
     assert!(time < Duration::from_secs(1), "{time:?}");
 }
 
-/// With two of them, both are found.
+/// Of two poisonous requests, both are found.
 #[test]
 fn several_poisoned_requests_are_found_one_by_one() {
     let fake = Fake::start(vec![poisoned(Command::Read, 3, Poison::Close); 100]);
@@ -153,8 +153,8 @@ fn several_poisoned_requests_are_found_one_by_one() {
     }
 }
 
-/// A request that a server never answers costs its connection after each `timeout`; the others were answered in between, so
-/// the outage ended each time, and the request had no end.
+/// A request that is never answered costs a connection at each `timeout`; other requests were answered in between, so
+/// that each outage ended, and the request never failed.
 #[test]
 fn a_request_without_any_answer_ends_after_some_timeouts() {
     let fake = Fake::start(vec![poisoned(Command::Read, 3, Poison::Ignore); 100]);

@@ -1,4 +1,4 @@
-//! Exports that cannot be opened, and what is said of them.
+//! Exports that cannot be opened, and their errors.
 
 use crate::fake::{Fake, Plan};
 use blkmq_nbd::TransmissionFlags;
@@ -16,8 +16,8 @@ fn what_cannot_be_a_device_is_refused_with_the_reason() {
     }
 }
 
-/// Regression test: a server that takes one client at a time closed a connection, because it had not noticed yet that the
-/// one before it was gone.
+/// Regression test: a server that accepts one client at a time closed a connection because it had not noticed yet that
+/// the previous client was gone.
 #[test]
 fn a_server_with_enough_clients_is_tried_again() {
     let refused = Plan { is_refused: true, ..Plan::default() };

@@ -1,4 +1,4 @@
-//! [`NbdDevice`]: an export of a server, from which hardware queues are made.
+//! [`NbdDevice`]: an export of a server, which makes hardware queues.
 
 use super::error::OpenError;
 use super::holes::Holes;
@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 /// An export of an NBD server.
 ///
-/// Each hardware queue has a connection of its own, which is made anew when it is lost. That of the first one has opened
-/// the device; the others are made by [`queues`](BlockDevice::queues). `doc/nbd.md` has the parameters, and the
-/// promises for a server that goes away.
+/// Each hardware queue has its own connection, which is re-established when it is lost. The first queue takes over the
+/// connection that opened the device; [`queues`](BlockDevice::queues) makes the others. `doc/nbd.md` describes the
+/// parameters, and the guarantees if the server goes away.
 #[derive(Clone, Debug)]
 pub struct NbdDevice {
     target: Arc<Target>,
@@ -34,17 +34,17 @@ impl NbdDevice {
     /// Opens the export that `text` describes: `URI[,KEY=VALUE]...`.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and for a word that is not understood.
+    /// See [`open`](Self::open); also if a word is not understood.
     pub fn parse(text: &str) -> Result<Self, OpenError> {
         let (uri, options) = Options::parse(text)?;
         Self::open(&uri, &options)
     }
 
-    /// Connects to the server and agrees on the export. The first hardware queue takes the connection over. Blocks, 10 seconds at most for each answer of the
-    /// server, and as long as it takes to look up the name of a host.
+    /// Connects to the server and negotiates the export. The first hardware queue takes over the connection. Blocks for
+    /// the lookup of the host name, and for at most 10 seconds for each answer of the server.
     ///
     /// # Errors
-    /// If the server cannot be reached, refuses, or has an export that cannot be a device.
+    /// If the server cannot be reached or refuses, or the export cannot be a device.
     pub fn open(uri: &Uri, options: &Options) -> Result<Self, OpenError> {
         if uri.tls && cfg!(not(feature = "tls")) {
             return Err(OpenError::NoTls);
@@ -56,50 +56,50 @@ impl NbdDevice {
         Ok(Self { target: Arc::new(target), holes: Arc::default(), options, shape, notes })
     }
 
-    /// The properties of the export that the engine must know.
+    /// Returns the properties of the export that the engine needs.
     #[must_use]
     pub fn shape(&self) -> &DeviceShape {
         &self.shape
     }
 
-    /// Deviations from the description: one sentence each.
+    /// Returns deviations from the description, one sentence each.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Returns whether nothing can be written: the server says so, or the description did.
+    /// Returns whether the device is read-only, by the server or by the description.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.options.readonly
     }
 
-    /// Returns whether the server writes zeroes in less time than other bytes.
+    /// Returns whether the server writes zeroes faster than data.
     #[must_use]
     pub fn has_fast_zeroes(&self) -> bool {
         self.target.agreed.details.flags.contains(TransmissionFlags::SEND_FAST_ZERO)
     }
 
-    /// The connections that were lost so far, of all queues around this device.
+    /// Returns the lost connections so far, over all queues of this device.
     #[must_use]
     pub fn outages(&self) -> Outages {
         self.target.outages.read()
     }
 
-    /// The stored and unstored stretches of `range`, which is in bytes and in the export: at least one, at most `most`, and
-    /// so perhaps not all of it. The first question makes a connection for those to come. Blocks until the server has
-    /// answered, or has been silent for a second; all of the range is stored if it does not tell, or if another
-    /// connection's writes might be unknown to the one that is asked (no multi-conn).
+    /// Returns the allocation of `range`, a range of bytes within the export, as at least one and at most `most`
+    /// extents, which may end before the range. The first call makes a connection for all calls. Blocks until the
+    /// server has answered, or has been silent for a second. The whole range is reported as stored if the server does
+    /// not answer, or if it does not promise that writes on other connections are visible (multi-conn).
     #[must_use]
     pub fn extents(&self, range: Range<u64>, most: usize) -> Vec<Extent> {
         let stored = || vec![Extent { end: range.end, is_hole: false }];
         self.holes.find(&self.target, range.clone(), most).unwrap_or_else(stored)
     }
 
-    /// A connection for each hardware queue.
+    /// Makes a connection for each hardware queue.
     ///
     /// # Errors
-    /// If the server cannot be reached, refuses, or no longer has the export that was opened.
+    /// If the server cannot be reached or refuses, or no longer has the export as it was opened.
     pub fn queues<P: IoBuf>(&self) -> io::Result<DeviceQueues<P>> {
         let queue = |_| -> Result<Box<dyn DeviceQueue<P>>, OpenError> {
             let welcome = self.target.connect_queue()?;

@@ -1,33 +1,33 @@
-//! [`OpenError`]: why an export cannot be opened.
+//! [`OpenError`]: the reasons why an export cannot be opened.
 
 use super::uri::UriError;
 use blkmq_core::PairError;
 use blkmq_nbd::client::BrokenHandshake;
 use std::{fmt, io};
 
-/// Why an export cannot be opened.
+/// The reason why an export cannot be opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The description has no URI.
     NoUri,
-    /// A word of the description is no pair.
+    /// A word of the description is not a pair.
     Syntax(String),
     /// A parameter is unknown, or has an impossible value.
     Parameter(PairError),
     /// The URI is not understood.
     Uri(UriError),
-    /// The server cannot be reached, or went away in the handshake.
+    /// The server cannot be reached, or closed the connection during the handshake.
     Server(io::Error),
     /// The server did not answer in time.
     Silent,
     /// The handshake failed.
     Handshake(BrokenHandshake),
-    /// The certificates are of no use.
+    /// The certificates cannot be used.
     Tls(String),
-    /// `nbds:` in a build without the feature `tls`.
+    /// The scheme `nbds:` in a build without the feature `tls`.
     NoTls,
-    /// The export cannot be a device; the text says why.
+    /// The export cannot be a device, for the reason given.
     Unfit(String),
 }
 

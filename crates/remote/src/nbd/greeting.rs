@@ -1,4 +1,4 @@
-//! [`Greeting`]: a connected socket on its way to an agreement on the export. It never blocks.
+//! [`Greeting`]: the handshake on a connected socket, up to the agreement on the export. Never blocks.
 
 use super::error::OpenError;
 use super::stream::Stream;
@@ -7,17 +7,17 @@ use super::tls::Tls;
 use blkmq_nbd::client::{Agreed, Goal, Handshake, Next, Plan};
 use std::io::{self, IoSlice, IoSliceMut};
 
-/// Bytes that a reply to an option can have; see [`Handshake::feed`].
+/// The maximum length of a reply to an option in bytes; see [`Handshake::feed`].
 const BUFFER: usize = (64 << 10) + 64;
 
-/// A handshake under way.
+/// A handshake in progress.
 #[derive(Debug)]
 pub(crate) struct Greeting {
     stream: Stream,
     handshake: Handshake,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
-    /// Bytes of the server that are not consumed.
+    /// Bytes from the server that are not consumed.
     input: Vec<u8>,
     /// Bytes for the server, of which the first `sent` have been sent.
     output: Vec<u8>,
@@ -29,20 +29,21 @@ pub(crate) struct Greeting {
 pub(crate) struct Welcome {
     pub(crate) stream: Stream,
     pub(crate) agreed: Agreed,
-    /// The first bytes of the transmission phase.
+    /// Bytes of the transmission phase that have already arrived.
     pub(crate) early: Vec<u8>,
 }
 
-/// The progress of a handshake.
+/// The state of a handshake after a step.
 #[derive(Debug)]
 pub(crate) enum Greeted {
-    /// It waits for the server, for bytes of it or for room in the socket.
+    /// The handshake waits for bytes from the server, or for room in the socket.
     Waiting(Box<Greeting>),
     Agreed(Welcome),
 }
 
 impl Greeting {
-    /// A handshake at its beginning, for these contexts and the most able headers: they have holes that are not sent.
+    /// Begins a handshake that requests these contexts and the most capable form of headers, which can report holes
+    /// without sending them.
     pub(crate) fn new(
         stream: Stream,
         export: &str,
@@ -67,7 +68,7 @@ impl Greeting {
         }
     }
 
-    /// Returns whether there are bytes that the socket has no room for.
+    /// Returns whether bytes wait for room in the socket.
     pub(crate) fn wants_write(&self) -> bool {
         self.sent < self.output.len()
     }
@@ -76,7 +77,7 @@ impl Greeting {
         &self.stream
     }
 
-    /// Goes on as far as it can without waiting.
+    /// Continues as far as possible without waiting.
     ///
     /// # Errors
     /// If the connection is lost, or the handshake fails.
@@ -92,7 +93,7 @@ impl Greeting {
                     return Ok(Greeted::Agreed(Welcome { stream, agreed, early: input }));
                 }
                 Next::Close(broken) => {
-                    // The last word of a server that has refused. One that has gone does not miss it.
+                    // The last message to a server that has refused. If the server has gone, the message is not needed.
                     let _ = self.send();
                     return Err(OpenError::Handshake(broken));
                 }
@@ -108,7 +109,7 @@ impl Greeting {
     #[cfg(feature = "tls")]
     fn start_tls(&mut self) -> io::Result<()> {
         let tls = self.tls.as_ref().expect("TLS is agreed on only if it was asked for");
-        // STARTTLS has been sent, or there would be no answer to it.
+        // The server has answered STARTTLS, so it has been sent.
         self.stream.start_tls(tls.session()?);
         self.output.clear();
         self.sent = 0;
@@ -121,7 +122,7 @@ impl Greeting {
         unreachable!("TLS is agreed on only if it was asked for")
     }
 
-    /// Sends the bytes for the server; false if some are left.
+    /// Sends the bytes for the server. Returns false if some are left.
     fn send(&mut self) -> io::Result<bool> {
         while self.wants_write() {
             match self.stream.write(&[IoSlice::new(&self.output[self.sent..])]) {
@@ -136,7 +137,7 @@ impl Greeting {
         Ok(true)
     }
 
-    /// Takes bytes of the server; false if there are none.
+    /// Receives bytes from the server. Returns false if none have arrived.
     fn receive(&mut self) -> io::Result<bool> {
         let here = self.input.len();
         self.input.resize(BUFFER.max(here + 1), 0);

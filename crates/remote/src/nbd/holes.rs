@@ -1,8 +1,8 @@
-//! [`Holes`]: the stored stretches of an export, as its server reports them by block status.
+//! [`Holes`]: the allocated ranges of an export, as its server reports them by block status.
 //!
-//! It is asked on a connection of its own, and the answer is waited for: connections of hardware queues carry I/O only.
-//! A server that does not answer costs [`PATIENCE`] once, and is not asked again before a hardware queue has found it alive.
-//! Nothing is remembered: a hole of a moment ago may be written by now.
+//! Queries use a separate connection and block until the answer: the connections of hardware queues carry I/O only. A
+//! server that does not answer costs [`PATIENCE`] once, and is not queried again until a hardware queue has reconnected
+//! to it. Answers are not cached: a hole may have been written since.
 
 use super::error::OpenError;
 use super::greeting::Welcome;
@@ -21,28 +21,30 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
-/// Seconds of silence after which the server is given up.
+/// Seconds of silence after which a query is given up.
 pub(crate) const PATIENCE: i64 = 1;
-/// Waits for one answer after which it is, too: a server must not hold its client by a byte now and then.
+/// The number of reads after which a query is given up, too: a server must not detain its client by sending single
+/// bytes.
 const WAITS: u32 = 64;
-/// Bytes that a question is about, at most. Longer ones than 32 bits need extended headers, and an answer must be bounded.
+/// The maximum range of a query in bytes. A range beyond 32 bits would need extended headers, and answers must be
+/// bounded.
 const LONGEST: u64 = 1 << 30;
-/// Bytes of an answer: an extent for each 4 KiB of the longest question has a quarter of them.
+/// The maximum length of an answer in bytes: four times what an extent for each 4 KiB of the longest range needs.
 const ANSWER: u32 = 16 << 20;
 /// Bytes read at a time.
 const BUFFER: usize = 64 << 10;
 
-/// The holes of an export.
+/// Queries the holes of an export.
 #[derive(Debug, Default)]
 pub(crate) struct Holes(Mutex<State>);
 
 #[derive(Debug, Default)]
 enum State {
-    /// Not asked yet.
+    /// The server has not been queried.
     #[default]
     New,
     Open(Connection),
-    /// The server did not answer when so many connections of hardware queues had been made anew.
+    /// The server did not answer. Holds the number of reconnections of hardware queues at that time.
     GivenUp(u64),
 }
 
@@ -51,15 +53,15 @@ enum State {
 struct Connection {
     stream: Stream,
     style: HeaderStyle,
-    /// The id of [`BASE_ALLOCATION`].
+    /// The server's id for [`BASE_ALLOCATION`].
     context: u32,
     input: Vec<u8>,
     serial: u64,
 }
 
-/// Returns whether block status can be asked, and an answer on one connection reflects writes on another.
+/// Returns whether block status can be queried, and reflects writes on other connections.
 ///
-/// The second is the promise of multi-conn. Without it, a block that was just written could be reported as a hole.
+/// Multi-conn promises the latter. Without it, a block just written could be reported as a hole.
 fn is_told(target: &Target) -> bool {
     let agreed = &target.agreed;
     agreed.details.flags.contains(TransmissionFlags::CAN_MULTI_CONN)
@@ -67,7 +69,7 @@ fn is_told(target: &Target) -> bool {
 }
 
 impl Holes {
-    /// The stretches of `range` from its beginning on, at most `most`; `None` if the server does not report them.
+    /// Returns the extents of `range` from its beginning, at most `most`, or `None` if the server does not report them.
     pub(crate) fn find(
         &self,
         target: &Target,
@@ -77,7 +79,7 @@ impl Holes {
         if !is_told(target) {
             return None;
         }
-        // A panic would leave a connection in the middle of an answer, and its next answer would not fit.
+        // After a panic the connection may be in the middle of an answer, and could not be used for another query.
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let restored = target.outages.restored();
         let answer = match std::mem::take(&mut *state) {
@@ -87,7 +89,7 @@ impl Holes {
             }
             State::GivenUp(_) | State::New => ask_anew(target, range, most),
             State::Open(connection) => match connection.ask(range.clone(), most) {
-                // A server that was away and is reachable again, or one that ends idle connections, has closed it.
+                // The server closed the connection: it was restarted, or closes idle connections.
                 Err(OpenError::Server(_)) => ask_anew(target, range, most),
                 answer => answer,
             },
@@ -101,7 +103,7 @@ impl Holes {
     }
 }
 
-/// The answer of a server, and the connection for the next question. The answer is `None` if the server has refused.
+/// The answer of a server, and the connection for the next query. The answer is `None` if the server refused.
 type Answer = Result<(Connection, Option<Vec<Extent>>), OpenError>;
 
 fn ask_anew(target: &Target, range: Range<u64>, most: usize) -> Answer {
@@ -117,7 +119,7 @@ impl Connection {
         Ok(Self { stream, style: agreed.style, context, input: early, serial: 0 })
     }
 
-    /// Asks, and waits for the answer. A connection that fails is of no more use, and ends here.
+    /// Sends a query and waits for the answer. A connection that fails is dropped here.
     fn ask(mut self, range: Range<u64>, most: usize) -> Answer {
         let end = range.end.min(range.start.saturating_add(LONGEST));
         self.serial += 1;
@@ -152,7 +154,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes the chunks of the answer to `request`.
+    /// Receives the chunks of the answer to `request`.
     fn receive(
         &mut self,
         request: &Request,
@@ -194,7 +196,7 @@ impl Connection {
         }
     }
 
-    /// Waits for more bytes, and takes them.
+    /// Waits for more bytes and receives them.
     fn more(&mut self, waits: &mut u32) -> Result<(), OpenError> {
         let here = self.input.len();
         self.input.resize(here + BUFFER, 0);
@@ -217,8 +219,8 @@ fn is_broken(broken: &BrokenReply) -> OpenError {
     io::Error::new(io::ErrorKind::InvalidData, broken.to_string()).into()
 }
 
-/// The stretches of `span` that the extents make. Bytes that are not allocated and may read as anything are no hole here,
-/// and zeroes that are allocated are stored.
+/// Converts the reported extents to allocated ranges and holes of `span`. Unallocated bytes with undefined contents do
+/// not count as a hole, and allocated zeroes count as stored.
 fn stretches(extents: Extents<'_>, span: Span, most: usize) -> Option<Vec<Extent>> {
     let (mut at, end) = (span.offset, span.offset + span.length);
     let mut all = Vec::new();

@@ -1,7 +1,7 @@
-//! [`Link`]: the connection of a hardware queue, its loss and the next one.
+//! [`Link`]: the connection of a hardware queue, and its re-establishment after a loss.
 //!
-//! A link that is down tries to connect again: immediately, and then after 100 ms, 200 ms and so on, at most every two
-//! seconds. It never blocks. It sends and receives nothing but handshakes.
+//! A link that is down tries to connect: immediately, then after 100 ms, 200 ms and so on, up to every two seconds. It
+//! never blocks, and itself exchanges only handshakes.
 
 use super::error::OpenError;
 use super::greeting::{Greeted, Greeting, Welcome};
@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// A connection or a handshake that takes longer is given up.
+/// The time after which an attempt to connect, or a handshake, is given up.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 const FIRST_DELAY: Nanos = Nanos::from_millis(100);
 const LONGEST_DELAY: Nanos = Nanos::from_secs(2);
@@ -28,7 +28,7 @@ pub(crate) struct Connection {
     pub(crate) style: HeaderStyle,
     pub(crate) output: Output,
     pub(crate) input: Input,
-    /// The descriptor of the link watches for room in the socket.
+    /// Whether the descriptor of the link reports room in the socket.
     watches_room: bool,
 }
 
@@ -40,7 +40,7 @@ enum State {
     Down { retry_at: Instant },
 }
 
-/// The time for which there has been no connection, or none that has answered.
+/// The period without a connection that has answered a request.
 #[derive(Clone, Copy, Debug)]
 struct Outage {
     since: Instant,
@@ -51,14 +51,14 @@ struct Outage {
 #[derive(Debug)]
 pub(crate) struct Link {
     target: Arc<Target>,
-    /// Readable when the link, or its connection, can continue.
+    /// Readable when the link or its connection can make progress.
     epoll: OwnedFd,
     state: State,
     outage: Option<Outage>,
 }
 
 impl Link {
-    /// A link that is up.
+    /// Creates a link that is up.
     pub(crate) fn new(target: Arc<Target>, welcome: Welcome) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         watch(&epoll, welcome.stream.as_fd(), epoll::EventFlags::IN)?;
@@ -66,12 +66,12 @@ impl Link {
         Ok(Self { target, epoll, state, outage: None })
     }
 
-    /// Readable, level-triggered, when [`step`](Self::step) or the connection can continue.
+    /// Readable, level-triggered, when [`step`](Self::step) or the connection can make progress.
     pub(crate) fn event_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// The connection, if the link is up.
+    /// Returns the connection, or `None` while the link is down.
     pub(crate) fn connection(&mut self) -> Option<&mut Connection> {
         match &mut self.state {
             State::Up(connection) => Some(connection),
@@ -79,7 +79,7 @@ impl Link {
         }
     }
 
-    /// The time since when there has been no connection; `None` while there is one.
+    /// Returns when the outage began, or `None` if there is none.
     pub(crate) fn down_since(&self) -> Option<Instant> {
         match self.state {
             State::Up(_) => None,
@@ -87,14 +87,14 @@ impl Link {
         }
     }
 
-    /// The connection has answered a request, so the outage is over. A server that only accepts connections does not end
-    /// it: tries become rarer, and the time after which requests fail continues to run.
+    /// Ends the outage: the connection has answered a request. Merely accepting connections does not end it: the
+    /// attempts become rarer, and the time after which requests fail continues to run.
     pub(crate) fn proven(&mut self) {
         self.outage = None;
     }
 
-    /// Notes a request that is not sent again, if there is one. It was at fault and not the server, so the next try does
-    /// not wait.
+    /// Records `request`, which was given up, if there is one. It was at fault and not the server, so the next attempt
+    /// does not wait.
     pub(crate) fn give_up(&mut self, request: Option<String>) {
         if let Some(request) = request {
             self.target.outages.give_up(request);
@@ -102,7 +102,7 @@ impl Link {
         }
     }
 
-    /// When [`step`](Self::step) wants to be called even if the descriptor is not readable.
+    /// Returns the time at which [`step`](Self::step) must be called even if the descriptor is not readable.
     pub(crate) fn next_event(&self) -> Option<Instant> {
         match &self.state {
             State::Up(_) => None,
@@ -111,7 +111,7 @@ impl Link {
         }
     }
 
-    /// Watches for room in the socket, or no longer.
+    /// Starts or stops watching for room in the socket.
     pub(crate) fn watch_room(&mut self, wanted: bool) -> io::Result<()> {
         let State::Up(connection) = &mut self.state else { return Ok(()) };
         if connection.watches_room != wanted {
@@ -121,7 +121,7 @@ impl Link {
         Ok(())
     }
 
-    /// The connection, or the try to make one, has failed.
+    /// Takes the link down: the connection, or the attempt to make one, has failed.
     pub(crate) fn lose(&mut self, now: Instant, why: &dyn fmt::Display) {
         self.target.outages.note(matches!(self.state, State::Up(_)), why);
         let outage = self.outage.get_or_insert(Outage { since: now, attempts: 0 });
@@ -130,11 +130,11 @@ impl Link {
             n => Nanos(FIRST_DELAY.0 << (n - 1).min(16)).min(LONGEST_DELAY),
         };
         outage.attempts = outage.attempts.saturating_add(1);
-        // Dropping a socket also ends its watch.
+        // Dropping a socket also removes it from the epoll set.
         self.state = State::Down { retry_at: now + delay };
     }
 
-    /// Goes on with the connection to come, as far as it can without waiting. Returns true when it is there.
+    /// Continues an attempt to connect as far as possible without waiting. Returns whether the link has come up.
     pub(crate) fn step(&mut self, now: Instant) -> bool {
         let down = State::Down { retry_at: now };
         let next = match std::mem::replace(&mut self.state, down) {
@@ -164,12 +164,12 @@ impl Link {
     fn connect(&mut self, now: Instant) -> Result<State, OpenError> {
         let attempts = self.outage.map_or(0, |outage| outage.attempts);
         let socket = self.target.address(attempts).connect()?;
-        // Writable once the connection is made.
+        // The socket becomes writable when the connection has been made.
         watch(&self.epoll, socket.as_fd(), epoll::EventFlags::OUT)?;
         self.arrive(socket, now + PATIENCE)
     }
 
-    /// Begins the handshake if the socket has arrived.
+    /// Begins the handshake if the socket has connected.
     fn arrive(&mut self, socket: OwnedFd, until: Instant) -> Result<State, OpenError> {
         if !is_writable(&socket)? {
             return Ok(State::Connecting { socket, until });
@@ -206,7 +206,7 @@ fn watch(epoll: &OwnedFd, socket: BorrowedFd<'_>, events: epoll::EventFlags) -> 
     Ok(epoll::add(epoll, socket, epoll::EventData::new_u64(0), events)?)
 }
 
-/// Watches for bytes, and perhaps for room.
+/// Watches for incoming bytes and, if `room`, for room in the socket.
 fn change(epoll: &OwnedFd, socket: BorrowedFd<'_>, room: bool) -> io::Result<()> {
     let events =
         if room { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };

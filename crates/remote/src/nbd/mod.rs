@@ -4,12 +4,12 @@
 //! |---|---|
 //! | `uri.rs`, `options.rs` | the description of a device |
 //! | `socket.rs`, `stream.rs`, `tls.rs` | sockets that never block |
-//! | `greeting.rs` | from a connected socket to an agreement on the export |
-//! | `target.rs`, `device.rs`, `shape.rs` | the agreement, and the part of it that the engine must know |
-//! | `link.rs` | a connection, its loss and the next one |
-//! | `holes.rs` | the stored ranges, over a connection of its own |
-//! | `place.rs`, `transfer.rs` | requests in flight, those that their server does not survive, and their bytes out and in |
-//! | `queue.rs` | one hardware queue out of these |
+//! | `greeting.rs` | the handshake on a connected socket |
+//! | `target.rs`, `device.rs`, `shape.rs` | the agreed export, and its properties that the engine needs |
+//! | `link.rs` | a connection, and its re-establishment |
+//! | `holes.rs` | the stored ranges, queried over a separate connection |
+//! | `place.rs`, `transfer.rs` | requests in flight, poisonous requests, and the transfer of bytes |
+//! | `queue.rs` | a hardware queue |
 
 pub(crate) mod device;
 pub(crate) mod error;

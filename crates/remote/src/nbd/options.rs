@@ -1,14 +1,14 @@
-//! The options of an NBD device, typed, their parsing from text, and the device as programs offer it by name.
+//! The typed options of an NBD device, their parsing from text, and the entry for programs that offer devices by name.
 
 use super::error::OpenError;
 use super::uri::Uri;
 use blkmq_core::{Given, Nanos, Parameter, RealDevice};
 
-/// More connections than this gain nothing from a server.
+/// The most hardware queues: more connections to a server gain nothing.
 const MAX_HW_QUEUES: u16 = 64;
-/// Servers in use take 16 to 128 requests from a connection and read no further.
+/// The maximum depth. Servers in use accept 16 to 128 requests from a connection before they stop reading.
 const MAX_DEPTH: u32 = 1024;
-/// A day, in seconds.
+/// One day, in seconds.
 const MAX_SECONDS: u64 = 86_400;
 
 const fn parameter(name: &'static str, default: &'static str, help: &'static str) -> Parameter {
@@ -40,15 +40,15 @@ const PARAMETERS: &[Parameter] = &[
 /// The options of an NBD device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Connections, one for each hardware queue, at least 1.
+    /// The number of connections, one for each hardware queue; at least 1.
     pub hw_queues: u16,
     /// Requests in flight per connection, at least 1.
     pub hw_queue_depth: u32,
-    /// Everything but reads is answered with EROFS, whatever the server permits.
+    /// Answers everything but reads with EROFS, whatever the server permits.
     pub readonly: bool,
-    /// How long requests wait for a lost connection to return before they fail.
+    /// How long requests wait for a lost connection before they fail.
     pub reconnect_delay: Nanos,
-    /// How long the server may keep a request before the connection is given up; `None`: for ever.
+    /// How long the server may take for a request before the connection is given up; `None` for no limit.
     pub timeout: Option<Nanos>,
 }
 
@@ -80,7 +80,7 @@ impl Options {
         Self::from_pairs(&pairs)
     }
 
-    /// Reads pairs of names and values; of two pairs with one name the later counts.
+    /// Parses pairs of names and values; if a name is repeated, the last value counts.
     ///
     /// # Errors
     /// For the first pair with an unknown name or an invalid value, or if none of them is `uri`.
@@ -103,10 +103,10 @@ impl Options {
     }
 }
 
-/// The page of [`NBD`].
+/// The help page of [`NBD`].
 pub const NBD_PAGE: &str = include_str!("../../doc/nbd.md");
 
-/// For programs that offer devices by name.
+/// The entry for programs that offer devices by name.
 pub const NBD: RealDevice = RealDevice {
     name: "nbd",
     target: "URI",
@@ -114,8 +114,8 @@ pub const NBD: RealDevice = RealDevice {
     parameters: PARAMETERS,
 };
 
-/// The description of the export in `text`, `URI[,KEY=VALUE]...`, which may begin with `nbd:`; `None` if `text` describes
-/// another device.
+/// Returns the description of the export in `text`, `URI[,KEY=VALUE]...`, which may begin with `nbd:`. Returns `None`
+/// if `text` describes another kind of device.
 #[must_use]
 pub fn description(text: &str) -> Option<&str> {
     let scheme = text.split_once("://").map(|(scheme, _)| scheme);

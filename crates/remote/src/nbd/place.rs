@@ -1,9 +1,9 @@
-//! [`Flight`]: the requests of a hardware queue that are not answered yet, in their places; and [`Suspicion`], the
-//! part of a request in the losses of its connection.
+//! [`Flight`]: the unanswered requests of a hardware queue, in places; and [`Suspicion`], which estimates whether a
+//! request causes the losses of its connection.
 //!
-//! A server may end each connection at a certain request, and does not say which one: every request that was sent and
-//! not answered is suspected. Requests that were lost more often go last, fewer at a time after each loss, until the
-//! one is alone.
+//! A server may close every connection at a certain request, without saying which one: every request that was sent and
+//! not answered is a suspect. After a loss, the requests with more losses are sent last, and fewer at a time after each
+//! loss, until the culprit is alone.
 
 use crate::memory::Memory;
 use blkmq_core::{IoError, IoFlags, IoResult, Op, SECTOR_SIZE, Tag};
@@ -16,47 +16,47 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     pub(crate) memory: Memory,
-    /// The request as the server gets it, and the data that its reply is judged by.
+    /// The request as sent to the server, and the data needed to check its reply.
     wire: Option<(Request, Pending)>,
-    /// The bytes of the request, without its payload, in the form of the present connection.
+    /// The header of the request, in the form of the present connection.
     pub(crate) header: Option<Header>,
-    /// The error that the server has answered.
+    /// The error that the server has answered, if any.
     failed: Option<IoError>,
-    /// Its last byte is sent, on the present connection.
+    /// Whether the last byte has been sent on the present connection.
     is_sent: bool,
-    /// The reply is complete, but the request's last bytes are not sent yet.
+    /// Whether the reply is complete although the last bytes of the request have not been sent.
     is_answered: bool,
     suspicion: Suspicion,
-    /// Requests in the order in which the engine issued them.
+    /// Numbers requests in the order in which the engine issued them.
     serial: u64,
-    /// Replaced with every use, so that a late reply to a former request finds nothing.
+    /// Changes with every use of the place, so that a late reply to an earlier request is not matched.
     generation: u32,
 }
 
-/// The requests that are not answered yet, and those that are not sent.
+/// The unanswered requests, including those not sent yet.
 #[derive(Debug)]
 pub(crate) struct Flight {
     places: Vec<Place>,
     free: Vec<u32>,
     depth: u32,
-    /// Places whose requests have not been sent, or not to the end, on the present connection.
+    /// The places of requests that are not, or not completely, sent on the present connection.
     pub(crate) unsent: VecDeque<u32>,
-    /// Places whose requests follow when fewer than `window` requests are unanswered.
+    /// The places of requests that are held back until fewer than `window` requests are unanswered.
     held: VecDeque<u32>,
-    /// The most unanswered requests: any number, unless some are suspects.
+    /// The most unanswered requests; unlimited unless there are suspects.
     window: usize,
-    /// Requests of which [`Suspicion::is_suspect`] is true.
+    /// The number of requests for which [`Suspicion::is_suspect`] is true.
     suspects: usize,
-    /// Requests that the server has answered.
+    /// The number of requests that the server has answered.
     answered: u64,
     serial: u64,
 }
 
-/// The window becomes a part of the requests that were in flight: 1024 are one after four losses.
+/// After each loss, the window is the number of requests in flight divided by this: from 1024, four losses leave one.
 const NARROWER: usize = 8;
 
 impl Place {
-    /// Bytes of payload behind the header.
+    /// Returns the number of payload bytes that follow the header.
     pub(crate) fn payload_len(&self) -> usize {
         match &self.wire {
             Some((request, _)) if request.command == Ok(Command::Write) => {
@@ -66,18 +66,18 @@ impl Place {
         }
     }
 
-    /// The first byte of the request's range on the export.
+    /// Returns the offset of the request in the export, in bytes.
     pub(crate) fn offset(&self) -> u64 {
         self.wire.as_ref().map_or(0, |(request, _)| request.span.offset)
     }
 
-    /// The server has answered with an error; the first one counts.
+    /// Records an error that the server has answered; the first one counts.
     pub(crate) fn fail(&mut self, error: IoError) {
         self.failed.get_or_insert(error);
     }
 }
 
-/// The wire's command, flags and range of a request.
+/// Returns the command, the flags and the range of a request on the wire.
 fn command(rq: &Inflight) -> (Command, CommandFlags, Span) {
     let command = match rq.op() {
         Op::Read => Command::Read,
@@ -93,7 +93,7 @@ fn command(rq: &Inflight) -> (Command, CommandFlags, Span) {
 }
 
 impl Flight {
-    /// No places at first: they are made when they are needed, at most `depth`.
+    /// Creates a flight without places: up to `depth` places are made on demand.
     pub(crate) fn new(depth: u32) -> Self {
         Self {
             places: Vec::new(),
@@ -108,7 +108,7 @@ impl Flight {
         }
     }
 
-    /// A free place; `None` if all are taken.
+    /// Returns a free place, or `None` if all are taken.
     pub(crate) fn vacant(&mut self) -> Option<u32> {
         if let Some(at) = self.free.last() {
             return Some(*at);
@@ -118,7 +118,7 @@ impl Flight {
             return None;
         }
         self.places.push(Place::default());
-        // Room is made here, so that neither sending nor giving a place back allocates.
+        // Reserved here, so that neither sending nor freeing a place allocates.
         self.free.reserve(self.places.len());
         self.unsent.reserve(self.places.len());
         self.held.reserve(self.places.len());
@@ -126,8 +126,7 @@ impl Flight {
         Some(at)
     }
 
-    /// The request has been put into the memory of place `at`, which [`vacant`](Self::vacant) has named: sends it
-    /// next.
+    /// Sends the request in place `at`, which must be the last result of [`vacant`](Self::vacant).
     pub(crate) fn take(&mut self, at: u32, requests: Requests) {
         assert_eq!(self.free.pop(), Some(at), "the place that was named last");
         self.serial += 1;
@@ -138,25 +137,25 @@ impl Flight {
         self.admit();
     }
 
-    /// Lets requests go that the window has room for.
+    /// Releases held requests while the window has room.
     fn admit(&mut self) {
         while !self.held.is_empty() && self.count() - self.held.len() < self.window {
             self.unsent.extend(self.held.pop_front());
         }
     }
 
-    /// Returns whether requests wait for the answers of others, because connections were lost at some of them.
+    /// Returns whether requests are held back behind suspects.
     pub(crate) fn is_narrow(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Lets all requests go. A server that takes its time for one request must not hold up the others.
+    /// Releases all requests. A server that is slow at one request must not hold up the others.
     pub(crate) fn widen(&mut self) {
         self.window = usize::MAX;
         self.admit();
     }
 
-    /// Makes the request of place `at` anew, with another cookie, as if it had never been sent.
+    /// Encodes the request of place `at` again, with a new cookie, as if it had never been sent.
     fn prepare(&mut self, at: u32, requests: Requests) {
         let place = &mut self.places[at as usize];
         let rq = place.memory.request().expect("a place that is taken has a request");
@@ -171,8 +170,8 @@ impl Flight {
         (place.failed, place.is_sent, place.is_answered) = (None, false, false);
     }
 
-    /// A new connection: everything that is not answered is sent again, in the order of issue; but requests that lost
-    /// more connections go behind the others.
+    /// Called on a new connection: sends all unanswered requests again in the order of issue, except that requests with
+    /// more losses go last.
     pub(crate) fn restart(&mut self, requests: Requests) {
         self.unsent.clear();
         self.held.clear();
@@ -190,10 +189,11 @@ impl Flight {
         self.admit();
     }
 
-    /// The connection is lost, in the midst of the first unsent request or not. Requests whose answer has arrived end with
-    /// it. Each one that was sent, and has none, has lost a connection; it was at fault if it was alone.
+    /// Called when the connection is lost; `is_inside` says whether the first unsent request was sent in part. Answered
+    /// requests end. Every request that was sent and not answered counts a loss, and is at fault if it was the only
+    /// one.
     ///
-    /// Returns the description of a request that has lost its last one, and fails.
+    /// Returns the description of a request that fails because it was at fault too often.
     pub(crate) fn lost(&mut self, is_inside: bool, out: &mut Vec<Finished>) -> Option<String> {
         let partial = self.unsent.front().copied().filter(|_| is_inside);
         let mut in_flight = 0;
@@ -223,8 +223,8 @@ impl Flight {
         if in_flight == 1 { self.condemn(last, out) } else { None }
     }
 
-    /// The server has not answered the request with this tag in time, and its connection is given up; otherwise as
-    /// [`lost`](Self::lost).
+    /// Like [`lost`](Self::lost), for a connection that is given up because the request with this tag was not answered
+    /// in time.
     pub(crate) fn unanswered(&mut self, tag: Tag, out: &mut Vec<Finished>) -> Option<String> {
         let has = |place: &Place| place.memory.request().is_some_and(|rq| rq.tag() == tag);
         let at = self.places.iter().position(has)? as u32;
@@ -239,7 +239,7 @@ impl Flight {
         self.suspects += usize::from(suspicion.is_suspect() && !was_suspect);
     }
 
-    /// Fails the request if it has lost its last connection; returns its description then.
+    /// Fails the request if it was at fault too often, and returns its description.
     fn condemn(&mut self, at: u32, out: &mut Vec<Finished>) -> Option<String> {
         let place = &self.places[at as usize];
         if !place.suspicion.is_guilty(self.answered) {
@@ -255,7 +255,7 @@ impl Flight {
         Some(text.to_lowercase())
     }
 
-    /// The requests that are not answered.
+    /// Returns the number of unanswered requests.
     pub(crate) fn count(&self) -> usize {
         self.places.len() - self.free.len()
     }
@@ -268,18 +268,18 @@ impl Flight {
         &mut self.places[at as usize]
     }
 
-    /// The place of a cookie that [`find`](InFlight::find) has found.
+    /// Returns the place of a cookie that [`find`](InFlight::find) accepts.
     pub(crate) fn of(cookie: Cookie) -> u32 {
         cookie.0 as u32
     }
 
-    /// Returns whether there is a request with this tag.
+    /// Returns whether a request with this tag is unanswered.
     pub(crate) fn has(&self, tag: Tag) -> bool {
         self.places.iter().any(|place| place.memory.request().is_some_and(|rq| rq.tag() == tag))
     }
 
-    /// The reply to the request of place `at` is complete. The request completes once its last byte is sent, too:
-    /// until then its payload is needed.
+    /// Called when the reply to the request of place `at` is complete. The request completes when its last byte has
+    /// been sent, too: until then its payload is needed.
     pub(crate) fn answered(&mut self, at: u32, out: &mut Vec<Finished>) {
         self.answered += 1;
         self.place_mut(at).is_answered = true;
@@ -288,7 +288,7 @@ impl Flight {
         }
     }
 
-    /// The last byte of the first unsent request is sent.
+    /// Called when the last byte of the first unsent request has been sent.
     pub(crate) fn sent(&mut self, out: &mut Vec<Finished>) {
         let at = self.unsent.pop_front().expect("a request was being sent");
         self.place_mut(at).is_sent = true;
@@ -297,7 +297,7 @@ impl Flight {
         }
     }
 
-    /// Ends a request as the server has answered it.
+    /// Completes a request with the result of the server.
     fn end(&mut self, at: u32, out: &mut Vec<Finished>) {
         let failed = self.place(at).failed;
         self.finish(at, failed.map_or(Ok(()), Err), out);
@@ -323,7 +323,7 @@ impl Flight {
         Some(rq)
     }
 
-    /// Ends every request with `error`.
+    /// Completes every request with `error`.
     pub(crate) fn fail_all(&mut self, error: IoError, out: &mut Vec<Finished>) {
         self.unsent.clear();
         self.held.clear();
@@ -332,7 +332,7 @@ impl Flight {
         }
     }
 
-    /// Gives every request back.
+    /// Returns every request.
     pub(crate) fn abandon(&mut self, out: &mut Vec<Inflight>) {
         self.unsent.clear();
         self.held.clear();
@@ -350,39 +350,39 @@ impl InFlight for Flight {
     }
 }
 
-/// Losses of the connection that a request survives while it is alone, if the server has answered others in between: fewer
-/// could be restarts of the server.
+/// The faults after which a request fails, if the server has answered other requests since its first loss. Fewer could
+/// be restarts of the server.
 const ALONE: u8 = 4;
-/// Losses that a request survives without others that show whether the server is well. With the pauses of a link they take
-/// 1.5 s.
+/// The faults after which a request fails if no other answer shows that the server works. With the pauses of a link
+/// they take 1.5 s.
 const UNPROVEN: u8 = 6;
-/// Losses after which a request is suspected: at the first one, a server has been restarted.
+/// The losses after which a request is a suspect: the first one may be a restart of the server.
 const SUSPECT: u8 = 2;
 
-/// The cause of a loss, and its weight.
+/// The cause of a loss, with its weight as a fault of the request.
 #[derive(Clone, Copy, Debug)]
 enum Cause {
-    /// This request or another one.
+    /// Several requests were unanswered.
     AnyOfSeveral = 0,
-    /// This request: no other one was sent and not answered.
+    /// No other request was sent and unanswered.
     Alone = 1,
-    /// This request had no answer within the timeout, which is longer than a restart.
+    /// The request had no answer within the timeout, which is longer than a restart takes.
     Silence = 3,
 }
 
-/// The part of one request.
+/// The evidence against one request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Suspicion {
-    /// Losses while it was sent and not answered.
+    /// Losses while the request was sent and unanswered.
     losses: u8,
-    /// Losses that no other request can have caused; a silence counts for three.
+    /// The weighted sum of losses that no other request can have caused.
     alone: u8,
-    /// Requests that the server had answered at the first loss.
+    /// The requests that the server had answered at the first loss.
     answered: u64,
 }
 
 impl Suspicion {
-    /// The connection is lost for this cause, after `answered` answers of the server.
+    /// Records a loss with its cause, after `answered` answers of the server.
     pub(crate) fn lost(&mut self, cause: Cause, answered: u64) {
         if self.losses == 0 {
             self.answered = answered;
@@ -399,13 +399,14 @@ impl Suspicion {
         self.losses >= SUSPECT
     }
 
-    /// Returns whether the request has to fail.
+    /// Returns whether the request must fail.
     fn is_guilty(self, answered: u64) -> bool {
         self.alone >= self.limit(answered)
     }
 
-    /// The place among requests to be sent again, the lowest first: those with fewer losses. A request whose next loss is
-    /// its last goes first, since a server that survives only some requests of any kind survives the first.
+    /// Returns the position among the requests to be sent again, lowest first: requests with fewer losses precede. A
+    /// request whose next loss is its last goes first, since a server that fails after some number of requests of any
+    /// kind survives the first.
     fn rank(self, answered: u64) -> u8 {
         if self.alone + 1 >= self.limit(answered) { 0 } else { self.losses }
     }

@@ -1,4 +1,4 @@
-//! [`NbdQueue`]: one hardware queue, with a connection of its own.
+//! [`NbdQueue`]: a hardware queue with its own connection.
 
 use super::link::{Connection, Link};
 use super::options::Options;
@@ -14,7 +14,7 @@ use std::os::fd::BorrowedFd;
 /// EROFS: the answer of a read-only device to every operation that would change it.
 const READ_ONLY: IoError = IoError(30);
 
-/// Without an answer for so long, requests no longer wait behind those that may be at fault for lost connections.
+/// The time without an answer after which requests are no longer held back behind suspects.
 const WAIT_FOR_SUSPECTS: Nanos = Nanos::from_millis(250);
 
 /// One hardware queue of an export.
@@ -22,13 +22,13 @@ const WAIT_FOR_SUSPECTS: Nanos = Nanos::from_millis(250);
 pub struct NbdQueue {
     link: Link,
     flight: Flight,
-    /// The form of headers of the present connection, or of the last one.
+    /// The form of headers of the present or the last connection.
     requests: Requests,
     readonly: bool,
     reconnect_delay: Nanos,
-    /// The server's silence ends the connection.
+    /// Whether the server's silence ends the connection.
     has_timeout: bool,
-    /// When requests no longer wait behind others, if they do.
+    /// The time at which held requests are released, if there are any.
     widens_at: Instant,
     /// Requests that ended outside of `reap`.
     ended: Vec<Finished>,
@@ -48,7 +48,7 @@ impl NbdQueue {
         }
     }
 
-    /// When requests no longer wait for a connection; `None` while there is one.
+    /// Returns the time at which requests fail because the connection is down, or `None` while it is up.
     fn fails_at(&self) -> Option<Instant> {
         self.link.down_since().map(|since| since + self.reconnect_delay)
     }
@@ -62,7 +62,7 @@ impl NbdQueue {
         }
     }
 
-    /// The connection is lost, and so are the requests that were sent on it.
+    /// Handles the loss of the connection and of the requests sent on it.
     fn lose(&mut self, now: Instant, why: &dyn fmt::Display) {
         if let Some(connection) = self.link.connection() {
             let is_inside = connection.stream.is_inside;
@@ -85,7 +85,7 @@ impl NbdQueue {
         }
     }
 
-    /// Sends everything that is not answered on a connection that has just been made.
+    /// Sends all unanswered requests on a new connection.
     fn restart(&mut self, now: Instant) {
         if let Some(connection) = self.link.connection() {
             self.requests = Requests::new(connection.style);
@@ -105,7 +105,7 @@ impl<P: IoBuf> DeviceQueue<P> for NbdQueue {
             return Enqueued::Done(rq, Err(IoError::IO));
         }
         let Some(at) = self.flight.vacant() else {
-            // Every place is taken, so a request will complete.
+            // The queue is full, so a request will complete.
             return Enqueued::Busy(rq, Busy::DevResource);
         };
         let memory = &mut self.flight.place_mut(at).memory;
@@ -135,7 +135,7 @@ impl<P: IoBuf> DeviceQueue<P> for NbdQueue {
         if !self.flight.unsent.is_empty() {
             self.send(now);
         }
-        // A connection that has just been lost is retried immediately.
+        // A lost connection is retried immediately.
         if self.link.next_event().is_some_and(|at| at <= now) && self.link.step(now) {
             self.restart(now);
         }
@@ -145,7 +145,7 @@ impl<P: IoBuf> DeviceQueue<P> for NbdQueue {
         }
     }
 
-    /// With `timeout` the connection is given up, and the request is sent again on the next one, as Linux's nbd does.
+    /// Gives up the connection after `timeout`, and sends the request again on the next one, as Linux's nbd does.
     fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
         debug_assert!(self.flight.has(tag), "the engine asks about what is here");
         if self.has_timeout && self.link.connection().is_some() {

@@ -1,4 +1,4 @@
-//! The properties of an export that the engine must know, out of the facts that its server has sent.
+//! The properties of an export that the engine needs, derived from those sent by its server.
 
 use super::error::OpenError;
 use super::options::Options;
@@ -7,15 +7,16 @@ use blkmq_engine::{DeviceShape, WriteCache};
 use blkmq_nbd::TransmissionFlags;
 use blkmq_nbd::client::Agreed;
 
-/// The longest read or write in bytes, whatever the server takes: merging beyond gains nothing and costs latency.
+/// The maximum length of a read or write in bytes, even if the server accepts more: more merging gains nothing and
+/// costs latency.
 const LONGEST: u32 = 4 << 20;
-/// The longest discard or range of zeroes in bytes, which fits 32 bits of length.
+/// The maximum length of a discard or a range of zeroes in bytes; fits 32 bits.
 const LONGEST_RANGE: u32 = 1 << 30;
 
-/// The shape of the device, and notes for its user.
+/// Returns the shape of the device, and notes for the user.
 ///
 /// # Errors
-/// If the export has no whole block, or its blocks are longer than the engine's.
+/// If the export is shorter than a block, or its blocks are longer than the engine's maximum.
 pub(crate) fn of(
     agreed: &Agreed,
     options: &Options,
@@ -72,16 +73,16 @@ pub(crate) fn of(
         budget: None,
         limits,
         cache,
-        // A request waits for a lost connection; how long is up to `reconnect_delay`.
+        // The time that requests wait for a lost connection is limited by `reconnect_delay`.
         timeout: options.timeout.unwrap_or(Nanos(u64::MAX)),
     };
     Ok((shape, notes))
 }
 
-/// Checks, after a reconnection, that the server still has the export that the device was made for.
+/// Checks, after a reconnection, that the server still has the export for which the device was made.
 ///
 /// # Errors
-/// If it is smaller, can do less, or has longer blocks.
+/// If the export is smaller, has fewer features, or has longer blocks.
 pub(crate) fn check_same(before: &Agreed, now: &Agreed) -> Result<(), OpenError> {
     let (old, new) = (&before.details, &now.details);
     let blocks = |details: &blkmq_nbd::client::Details| details.blocks.unwrap_or_default();
@@ -97,7 +98,7 @@ pub(crate) fn check_same(before: &Agreed, now: &Agreed) -> Result<(), OpenError>
     }
 }
 
-/// Returns whether all abilities that requests may use are still there, and nothing that was allowed is forbidden.
+/// Returns whether all features that requests may use are still there, and everything permitted is still permitted.
 fn keeps_flags(old: TransmissionFlags, new: TransmissionFlags) -> bool {
     let abilities = [
         TransmissionFlags::SEND_FLUSH,

@@ -4,7 +4,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A socket that does not block. Its peer's end is an error to the writer, and no signal.
+/// A non-blocking socket. If the peer has closed it, a write returns an error and raises no signal.
 #[derive(Debug)]
 pub(crate) struct Socket(OwnedFd);
 

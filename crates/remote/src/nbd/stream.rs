@@ -18,7 +18,7 @@ pub(crate) struct Stream {
     tls: Option<Box<Session>>,
     /// DISC, once the handshake is over.
     farewell: Option<Header>,
-    /// The next byte is inside a request, where the server would take DISC for a part of it.
+    /// Whether the next byte is inside a request: there the server would take DISC for data.
     pub(crate) is_inside: bool,
 }
 
@@ -33,7 +33,8 @@ impl Stream {
         }
     }
 
-    /// The transmission phase begins, in this form. From now on the connection ends with DISC.
+    /// Notes that the transmission phase has begun with headers of this form: from now on the connection ends with
+    /// DISC.
     pub(crate) fn ends_with(&mut self, style: HeaderStyle) {
         let request = Request {
             command: Ok(Command::Disconnect),
@@ -44,7 +45,7 @@ impl Stream {
         self.farewell = Requests::new(style).header(&request);
     }
 
-    /// Returns whether the server has not ended the connection, as far as this side knows without reading.
+    /// Returns whether the server has not closed the connection, as far as can be known without reading.
     pub(crate) fn is_alive(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         match rustix::io::retry_on_intr(|| recv(&self.socket, &mut [0; 1], flags)) {
@@ -53,7 +54,7 @@ impl Stream {
         }
     }
 
-    /// All bytes from now on are inside TLS.
+    /// Encrypts all further bytes with TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn start_tls(&mut self, session: Session) {
         self.tls = Some(Box::new(session));
@@ -62,7 +63,8 @@ impl Stream {
     /// Reads into the buffers, the first one first.
     ///
     /// # Errors
-    /// `WouldBlock` if nothing is there, and `UnexpectedEof` at the end: a server does not end a connection unasked.
+    /// `WouldBlock` if no bytes have arrived, and `UnexpectedEof` at the end: a server does not close a connection
+    /// unasked.
     pub(crate) fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         #[cfg(feature = "tls")]
         let read = match &mut self.tls {
@@ -74,10 +76,10 @@ impl Stream {
         if read == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(read) }
     }
 
-    /// Takes bytes for the server.
+    /// Sends bytes to the server.
     ///
     /// # Errors
-    /// `WouldBlock` if there is no room.
+    /// `WouldBlock` if the socket has no room.
     pub(crate) fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &mut self.tls {
@@ -86,7 +88,7 @@ impl Stream {
         self.socket.write_vectored(from)
     }
 
-    /// Sends the bytes that TLS keeps; false if some are left.
+    /// Sends the bytes that TLS has buffered. Returns false if some are left.
     pub(crate) fn send_rest(&mut self) -> io::Result<bool> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &mut self.tls {
@@ -95,7 +97,7 @@ impl Stream {
         Ok(true)
     }
 
-    /// Bytes have arrived for which the socket is no longer readable: TLS has decrypted them.
+    /// Returns whether TLS has decrypted bytes, for which the socket is not readable.
     pub(crate) fn has_more(&self) -> bool {
         #[cfg(feature = "tls")]
         return self.tls.as_ref().is_some_and(|tls| tls.has_more());
@@ -104,13 +106,13 @@ impl Stream {
     }
 }
 
-/// Every connection that is given up between two requests ends as the protocol wants it.
+/// Sends DISC on a connection that ends between two requests, as the protocol demands.
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(farewell) = self.farewell
             && !self.is_inside
         {
-            // A server that does not get the farewell notices the end of the connection.
+            // If the message is lost, the server notices the end of the connection.
             let _ = self.write(&[IoSlice::new(&farewell)]).and_then(|_| self.send_rest());
         }
     }

@@ -1,5 +1,5 @@
-//! [`Target`]: the destination of connections, the terms they must agree on, and the record of those that were lost;
-//! sockets that are made without waiting, and a blocking connection.
+//! [`Target`]: the address of a server, the terms that each connection must agree on, and a log of lost connections;
+//! and non-blocking and blocking ways to connect.
 
 use super::error::OpenError;
 use super::greeting::{Greeted, Greeting, Welcome};
@@ -18,29 +18,30 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, io};
 
-/// Seconds for which [`Target::connect`] waits for a server that does nothing.
+/// Seconds for which [`Target::connect`] waits for a silent server.
 const PATIENCE: i64 = 10;
 
-/// How often a connection that the server closes in the handshake is tried again, and the nanoseconds in between.
+/// The number of retries, and the pause between them in nanoseconds, when the server closes the connection during the
+/// handshake.
 const TRIES: u32 = 20;
 const PAUSE: i64 = 50_000_000;
 
-/// The destination of connections, and the terms they must agree on.
+/// The address of a server, and the terms that each connection must agree on.
 #[derive(Debug)]
 pub(crate) struct Target {
     addresses: Vec<Address>,
     export: String,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
-    /// The facts that the server sent when the device was opened.
+    /// The properties of the export when the device was opened.
     pub(crate) agreed: Agreed,
     pub(crate) outages: Log,
-    /// The connection that the agreement was made on, until a queue takes it.
+    /// The connection that opened the device, until a queue takes it.
     first: Mutex<Option<Welcome>>,
 }
 
 impl Target {
-    /// The target of `uri`, with the facts that its server sends. Blocks as [`connect`](Self::connect) does.
+    /// Connects to `uri` and reads the properties of the export. Blocks like [`connect`](Self::connect).
     pub(crate) fn find(uri: &Uri) -> Result<Self, OpenError> {
         let mut target = Self {
             addresses: Address::all(&uri.server)?,
@@ -61,10 +62,11 @@ impl Target {
         Ok(target)
     }
 
-    /// A connection for a queue: the one that the agreement was made on, if no queue has it and the server has not ended
-    /// it, or a new one as by [`connect`](Self::connect). A server that takes one client sees no other.
+    /// Returns a connection for a queue: the one that opened the device, unless another queue has taken it or the
+    /// server has closed it, or else a new one made by [`connect`](Self::connect). So a server that accepts only one
+    /// client sees only one.
     pub(crate) fn connect_queue(&self) -> Result<Welcome, OpenError> {
-        // It is taken in one step.
+        // Taken in one step, so that no other queue gets it.
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
         match first.filter(|welcome| welcome.stream.is_alive()) {
             Some(welcome) => Ok(welcome),
@@ -72,12 +74,12 @@ impl Target {
         }
     }
 
-    /// The address for this try: all of them in turn.
+    /// Returns the address for this attempt, taking turns.
     pub(crate) fn address(&self, attempt: u32) -> &Address {
         &self.addresses[attempt as usize % self.addresses.len()]
     }
 
-    /// A handshake on a socket that has arrived, which asks for these contexts.
+    /// Begins a handshake on a connected socket, requesting these contexts.
     pub(crate) fn greeting(&self, stream: Stream, contexts: &[&str]) -> Box<Greeting> {
         Box::new(Greeting::new(
             stream,
@@ -88,13 +90,12 @@ impl Target {
         ))
     }
 
-    /// Connects and agrees on the export and on these contexts, and blocks until then. The first address that answers
-    /// counts.
+    /// Connects, and blocks until the export and these contexts are agreed on. The first address that answers is used.
     pub(crate) fn connect(&self, contexts: &[&str]) -> Result<Welcome, OpenError> {
         self.first(|address| self.connect_in_turn(address, contexts))
     }
 
-    /// Like [`connect`](Self::connect), without a second try, and with so many seconds for each answer of the server.
+    /// Like [`connect`](Self::connect), without retries, waiting `seconds` for each answer of the server.
     pub(crate) fn connect_once(
         &self,
         contexts: &[&str],
@@ -103,7 +104,7 @@ impl Target {
         self.first(|address| self.connect_to(address, contexts, patience))
     }
 
-    /// The answer of the first address that has one.
+    /// Returns the result of the first address that answers.
     fn first(
         &self,
         connect: impl Fn(&Address) -> Result<Welcome, OpenError>,
@@ -118,8 +119,8 @@ impl Target {
         Err(last)
     }
 
-    /// Tries again for a while if the server closes the connection: a server that takes one client, or some, may not have
-    /// noticed yet that the last one is gone.
+    /// Connects, with retries while the server closes the connection: a server with a limit of clients may not have
+    /// noticed yet that the previous one is gone.
     fn connect_in_turn(&self, address: &Address, contexts: &[&str]) -> Result<Welcome, OpenError> {
         let mut tries = 0;
         loop {
@@ -158,7 +159,7 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
 }
 
-/// Waits for events of a socket, for so many seconds.
+/// Waits for events of a socket, for at most `seconds`.
 pub(crate) fn wait(
     socket: BorrowedFd<'_>,
     events: PollFlags,
@@ -170,11 +171,11 @@ pub(crate) fn wait(
     if ready.map_err(io::Error::from)? == 0 { Err(OpenError::Silent) } else { Ok(()) }
 }
 
-/// Bytes that the kernel keeps in each direction for a local socket. The default of 208 KiB holds less than one merged
+/// The buffer size of a local socket in bytes, in each direction. The default of 208 KiB holds less than one merged
 /// request.
 const LOCAL_BUFFER: usize = 2 << 20;
 
-/// An address that sockets connect to.
+/// The address of a socket.
 #[derive(Clone, Debug)]
 pub(crate) enum Address {
     Unix(SocketAddrUnix),
@@ -182,7 +183,7 @@ pub(crate) enum Address {
 }
 
 impl Address {
-    /// The addresses of a server. A name of a host is looked up once, here, and this call may block for that.
+    /// Returns the addresses of a server. This looks up the host name, once, and may block.
     pub(crate) fn all(server: &Server) -> io::Result<Vec<Self>> {
         match server {
             Server::Unix(path) => Ok(vec![Self::Unix(SocketAddrUnix::new(path)?)]),
@@ -196,7 +197,7 @@ impl Address {
         }
     }
 
-    /// A socket on its way to this address. Once it is writable, [`outcome`] tells whether it has arrived.
+    /// Starts connecting a socket. Once it is writable, [`outcome`] returns the result.
     pub(crate) fn connect(&self) -> io::Result<OwnedFd> {
         let family = match self {
             Self::Unix(_) => AddressFamily::UNIX,
@@ -207,7 +208,7 @@ impl Address {
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
         let connected = match self {
             Self::Unix(address) => {
-                // A smaller buffer costs throughput and no correctness.
+                // A smaller buffer only costs throughput.
                 let _ = sockopt::set_socket_send_buffer_size(&socket, LOCAL_BUFFER);
                 let _ = sockopt::set_socket_recv_buffer_size(&socket, LOCAL_BUFFER);
                 connect(&socket, address)
@@ -225,51 +226,51 @@ impl Address {
     }
 }
 
-/// Whether a socket that became writable has arrived.
+/// Returns the error of a socket that has become writable but is not connected.
 pub(crate) fn outcome(socket: &OwnedFd) -> io::Result<()> {
     sockopt::socket_error(socket)?.map_err(Into::into)
 }
 
-/// The connections that were lost.
+/// Statistics of lost connections.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outages {
-    /// Connections lost.
+    /// The number of connections lost.
     pub lost: u64,
-    /// Connections made anew.
+    /// The number of connections re-established.
     pub restored: u64,
-    /// The reason of the last loss, or of the last try that failed.
+    /// The reason of the last loss or of the last failed attempt.
     pub last: Option<String>,
-    /// Requests that failed because their connection was lost at each of them, again and again.
+    /// The number of requests that failed because the connection was lost at each attempt to send them.
     pub given_up: u64,
-    /// The last one of these: its operation, length and place.
+    /// The operation, length and offset of the last such request.
     pub last_given_up: Option<String>,
 }
 
-/// [`Outages`], written by all connections. The lock is touched only when a connection is lost or made.
+/// [`Outages`], written by all connections. The lock is taken only when a connection is lost or made.
 #[derive(Debug, Default)]
 pub(crate) struct Log(Mutex<Outages>);
 
 impl Log {
-    /// A connection is lost, or a try to make one has failed.
+    /// Notes the loss of a connection, or a failed attempt to make one.
     pub(crate) fn note(&self, is_loss: bool, why: &dyn fmt::Display) {
         let mut outages = self.lock();
         outages.lost += u64::from(is_loss);
         outages.last = Some(why.to_string());
     }
 
-    /// A request has failed because its connection was lost again and again.
+    /// Notes a request that failed because its connection was lost repeatedly.
     pub(crate) fn give_up(&self, request: String) {
         let mut outages = self.lock();
         outages.given_up += 1;
         outages.last_given_up = Some(request);
     }
 
-    /// A lost connection is made anew.
+    /// Notes that a lost connection is re-established.
     pub(crate) fn end(&self) {
         self.lock().restored += 1;
     }
 
-    /// Connections made anew.
+    /// Returns the number of connections re-established.
     pub(crate) fn restored(&self) -> u64 {
         self.lock().restored
     }
@@ -279,7 +280,7 @@ impl Log {
     }
 
     fn lock(&self) -> MutexGuard<'_, Outages> {
-        // Counts are right after each step.
+        // The counts are consistent after each step, so poisoning is ignored.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,5 @@
-//! TLS of a client: certificates from a directory, with the names of QEMU and libnbd, and the TLS of a connection.
+//! TLS of a client: certificates from a directory, with the file names of QEMU and libnbd, and the session of a
+//! connection.
 
 use super::error::OpenError;
 use super::socket::Socket;
@@ -11,15 +12,15 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The authority that has signed the server's certificate.
+/// The certificate of the authority that signs servers' certificates.
 const AUTHORITY: &str = "ca-cert.pem";
 /// The certificate and key of the client, if the server asks for them.
 const CERTIFICATE: &str = "client-cert.pem";
 const KEY: &str = "client-key.pem";
-/// Bytes that TLS keeps for a socket that is full.
+/// The maximum of bytes that TLS buffers while the socket is full.
 const BUFFER: usize = 256 << 10;
 
-/// The certificates and the name that the TLS of a connection is made from.
+/// The certificates, and the expected name of the server.
 #[derive(Clone)]
 pub(crate) struct Tls {
     config: Arc<ClientConfig>,
@@ -27,7 +28,7 @@ pub(crate) struct Tls {
 }
 
 impl fmt::Debug for Tls {
-    /// Without the key.
+    /// Omits the private key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").field("name", &self.name).finish_non_exhaustive()
     }
@@ -38,7 +39,7 @@ fn refuse(path: &Path, why: impl fmt::Display) -> OpenError {
 }
 
 impl Tls {
-    /// Reads the certificates that `uri` names.
+    /// Loads the certificates that `uri` names.
     pub(crate) fn load(uri: &Uri) -> Result<Self, OpenError> {
         let folder = uri.certificates.as_deref().unwrap_or(Path::new(""));
         let path = folder.join(AUTHORITY);
@@ -72,7 +73,7 @@ impl Tls {
         Ok(Self { config: Arc::new(config), name })
     }
 
-    /// The TLS of a new connection.
+    /// Creates the session of a new connection.
     pub(crate) fn session(&self) -> io::Result<Session> {
         let mut session = ClientConnection::new(Arc::clone(&self.config), self.name.clone())
             .map_err(io::Error::other)?;
@@ -81,11 +82,11 @@ impl Tls {
     }
 }
 
-/// The TLS of a connection, between its socket and the protocol.
+/// The TLS session of a connection, between its socket and the protocol.
 #[derive(Debug)]
 pub(crate) struct Session {
     session: ClientConnection,
-    /// The last read filled its buffers, so more may be decrypted already.
+    /// Whether the last read filled its buffers, so that more may have been decrypted.
     has_more: bool,
 }
 
@@ -94,7 +95,7 @@ impl Session {
         self.has_more
     }
 
-    /// Reads into the buffers, and takes encrypted bytes of the socket for it. 0 at the end.
+    /// Reads into the buffers, receiving encrypted bytes from the socket as needed. Returns 0 at the end.
     pub(crate) fn read(
         &mut self,
         socket: &mut Socket,
@@ -118,7 +119,7 @@ impl Session {
                 match self.receive(socket) {
                     Ok(0) => break 'buffers,
                     Ok(_) => {}
-                    // The bytes before it come first; the error comes again.
+                    // The decrypted bytes are returned first; the next read returns the error.
                     Err(_) if read > 0 => return Ok(read),
                     Err(error) => return Err(error),
                 }
@@ -128,11 +129,11 @@ impl Session {
         Ok(read)
     }
 
-    /// Takes encrypted bytes of the socket.
+    /// Receives encrypted bytes from the socket.
     fn receive(&mut self, socket: &mut Socket) -> io::Result<usize> {
         let received = self.session.read_tls(socket)?;
         if let Err(error) = self.session.process_new_packets() {
-            // Sends the server the reason, if its socket takes it.
+            // Sends the server the reason, if the socket has room.
             let _ = self.session.write_tls(socket);
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
@@ -140,7 +141,7 @@ impl Session {
         Ok(received)
     }
 
-    /// Encrypts as much as there is room for, and sends it.
+    /// Encrypts as many bytes as there is room for, and sends them.
     pub(crate) fn write(&mut self, socket: &mut Socket, from: &[IoSlice<'_>]) -> io::Result<usize> {
         if !self.send(socket)? {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -150,7 +151,7 @@ impl Session {
         Ok(taken)
     }
 
-    /// Sends the encrypted bytes; false if some are left.
+    /// Sends the encrypted bytes. Returns false if some are left.
     pub(crate) fn send(&mut self, socket: &mut Socket) -> io::Result<bool> {
         while self.session.wants_write() {
             match self.session.write_tls(socket) {

@@ -1,5 +1,5 @@
-//! [`Output`]: the bytes of requests on their way out, many requests in one system call; and [`Input`]: replies as
-//! they arrive. The bytes of reads go from the socket to their payloads.
+//! [`Output`]: sends the bytes of requests, many requests in one system call; and [`Input`]: receives replies. The data
+//! of reads goes directly from the socket to the payloads.
 
 use super::place::Flight;
 use super::stream::Stream;
@@ -10,7 +10,8 @@ use blkmq_nbd::{ErrorCode, HeaderStyle, Limits};
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 
-/// Slices in one system call. The kernel takes 1024; beyond some dozens the call no longer matters.
+/// The most slices in one system call. The kernel accepts 1024, but the cost of the call is negligible beyond a few
+/// dozen.
 const SENT_SLICES: usize = 64;
 
 /// The position in the stream of requests.
@@ -21,8 +22,8 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Sends as much as the socket has room for; false if some of it is left. Requests that were answered before
-    /// their last byte was sent go to `out`.
+    /// Sends as much as the socket has room for. Returns false if some bytes are left. Moves requests that were
+    /// answered before their last byte was sent to `out`.
     ///
     /// # Errors
     /// If the connection is lost.
@@ -49,7 +50,7 @@ impl Output {
         stream.send_rest()
     }
 
-    /// Puts the bytes to be sent next into `slices`; returns how many slices there are.
+    /// Fills `slices` with the bytes to be sent next. Returns the number of slices.
     fn gather<'a>(&self, flight: &'a Flight, slices: &mut [IoSlice<'a>; SENT_SLICES]) -> usize {
         let (mut done, mut count) = (self.done, 0);
         for at in &flight.unsent {
@@ -87,37 +88,38 @@ impl Output {
     }
 }
 
-/// Bytes read at a time, besides those that go to a payload: the replies to a depth of writes, or small reads.
+/// Bytes read at a time, besides those that go to a payload: enough for the replies to a full depth of writes, or small
+/// reads.
 const BUFFER: usize = 64 << 10;
-/// Slices in one system call: pieces of a payload, and the buffer.
+/// The most slices in one system call: pieces of a payload, and the buffer.
 const RECEIVED_SLICES: usize = 33;
 
-/// Replies as they arrive.
+/// Receives replies.
 pub(crate) struct Input {
     replies: Replies,
-    /// Bytes from `start` to `end` have been read and are not consumed.
+    /// The buffer, of which the bytes from `start` to `end` have been read but not consumed.
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
     data: Option<Data>,
 }
 
-/// A chunk of a read whose bytes arrive.
+/// A chunk of a read whose data is arriving.
 struct Data {
     place: u32,
-    /// The position in the request's memory.
+    /// The offset in the request's memory, in bytes.
     at: usize,
     left: usize,
-    /// The request is answered with it.
+    /// Whether this chunk completes the reply.
     is_last: bool,
 }
 
-/// Why a connection is of no more use.
+/// The reason why a connection cannot be used any longer.
 #[derive(Debug)]
 pub(crate) enum Lost {
     Socket(io::Error),
     Broken(BrokenReply),
-    /// The server takes no more requests.
+    /// The server accepts no more requests.
     ShutDown,
 }
 
@@ -144,7 +146,7 @@ impl fmt::Debug for Input {
 }
 
 impl Input {
-    /// For replies in this form, the first bytes of which are here already.
+    /// Creates an input for replies with headers of this form; `early` are bytes that have already arrived.
     pub(crate) fn new(style: HeaderStyle, early: &[u8]) -> Self {
         let mut buffer = vec![0; BUFFER.max(early.len())].into_boxed_slice();
         buffer[..early.len()].copy_from_slice(early);
@@ -152,7 +154,7 @@ impl Input {
         Self { replies, buffer, start: 0, end: early.len(), data: None }
     }
 
-    /// Takes the replies that have arrived; answered requests go to `out`.
+    /// Receives the replies that have arrived, and moves answered requests to `out`.
     ///
     /// # Errors
     /// If the connection is lost or broken.
@@ -169,15 +171,15 @@ impl Input {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
-            // The socket is empty if it did not fill the room; otherwise it is asked again.
+            // If the read did not fill the slices, the socket is empty; otherwise it is read again.
             if read < room && !stream.has_more() {
                 return self.consume(flight, out);
             }
         }
     }
 
-    /// Reads into the payload that bytes arrive for, and behind it into the buffer. Returns the bytes read, and those
-    /// that there was room for.
+    /// Reads into the payload whose data is arriving, and then into the buffer. Returns the bytes read, and the bytes
+    /// for which there was room.
     fn read(&mut self, stream: &mut Stream, flight: &mut Flight) -> io::Result<(usize, usize)> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
@@ -237,7 +239,7 @@ impl Input {
     }
 }
 
-/// Carries out a reply; returns its length without the payload, and the way of the payload.
+/// Handles a reply. Returns its length without the payload, and the destination of the payload.
 fn take(
     reply: &Reply<'_>,
     flight: &mut Flight,

@@ -4,10 +4,10 @@ use percent_encoding::percent_decode_str;
 use std::fmt;
 use std::path::PathBuf;
 
-/// The port of NBD.
+/// The default port of NBD.
 const PORT: u16 = 10809;
 
-/// The forms that are accepted, for messages.
+/// The accepted forms, for messages.
 const FORMS: &str = "nbd://HOST[:PORT]/EXPORT, nbds://HOST[:PORT]/EXPORT?tls-certificates=DIR, \
                      nbd+unix:///EXPORT?socket=PATH, nbds+unix:///EXPORT?socket=PATH&tls-certificates=DIR";
 
@@ -23,32 +23,32 @@ pub enum Server {
 /// The address of an export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Uri {
-    /// Where the server listens.
+    /// The address on which the server listens.
     pub server: Server,
     /// The name of the export; empty for the default one.
     pub export: String,
-    /// The connection has to be inside TLS.
+    /// Whether the connection must use TLS.
     pub tls: bool,
-    /// The directory with `ca-cert.pem` and, if the server wants them, `client-cert.pem` and `client-key.pem`.
+    /// The directory with `ca-cert.pem` and, if the server requires them, `client-cert.pem` and `client-key.pem`.
     pub certificates: Option<PathBuf>,
-    /// The name in the server's certificate, if it is not the host's.
+    /// The name in the server's certificate, or `None` if it is the host name.
     pub tls_hostname: Option<String>,
 }
 
-/// Why a text is no address of an export.
+/// The reason why a text is not the address of an export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UriError {
-    /// It begins with no scheme of NBD.
+    /// The scheme is not one of NBD.
     Scheme(String),
-    /// There is no host, or it is not closed, or its port is no number.
+    /// The host is missing or not terminated, or the port is not a number.
     Host(String),
-    /// A local socket without a path, or a path beside a host.
+    /// The path of a local socket is missing, or a host has a socket path.
     Socket(&'static str),
-    /// A word of the query that is not known.
+    /// A key of the query is unknown.
     Query(String),
-    /// The percent signs of this part do not stand for text.
+    /// The percent-encoding of this part is invalid.
     Encoding(String),
-    /// TLS without certificates to trust.
+    /// TLS without trusted certificates.
     Certificates,
 }
 
@@ -77,10 +77,10 @@ impl fmt::Display for UriError {
 impl std::error::Error for UriError {}
 
 impl Uri {
-    /// Reads an address: `nbd://`, `nbds://`, `nbd+unix://` or `nbds+unix://`.
+    /// Parses an address: `nbd://`, `nbds://`, `nbd+unix://` or `nbds+unix://`.
     ///
     /// # Errors
-    /// If it is none; the error names the accepted forms.
+    /// If the text is not an address; the error names the accepted forms.
     pub fn parse(text: &str) -> Result<Self, UriError> {
         let (scheme, rest) =
             text.split_once("://").ok_or_else(|| UriError::Scheme(text.to_owned()))?;
@@ -108,7 +108,7 @@ impl Uri {
         Ok(Self { server, export: decode(export)?, tls, certificates, tls_hostname })
     }
 
-    /// The name that the server's certificate must have.
+    /// Returns the name that the server's certificate must have.
     #[must_use]
     pub fn expected_name(&self) -> &str {
         match (&self.tls_hostname, &self.server) {
