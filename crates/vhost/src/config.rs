@@ -1,37 +1,37 @@
-//! The description of the disk, 96 bytes that the guest reads.
+//! The configuration of the disk, 96 bytes that the guest reads.
 
 use crate::features::virtio;
 
-/// Bytes of the configuration.
+/// The length of the configuration in bytes.
 pub const SIZE: usize = 96;
-/// The place of the byte that says whether the disk has a write-back cache, which the guest may write.
+/// The offset of the byte that says whether the disk has a write-back cache. The guest may write it.
 pub const WRITEBACK: usize = 32;
-/// The most data segments of a request that the disk announces: a ring of 128 without a table of its own for each.
+/// The maximum number of data segments of a request: as many as fit a ring of 128 without indirect descriptors.
 pub const SEGMENTS: u32 = 126;
-/// Bytes of a sector, in which virtio-blk counts.
+/// Bytes of a sector, the unit of virtio-blk.
 pub const SECTOR: u64 = 512;
 
-/// A disk as a guest sees it.
+/// A disk as the guest sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskConfig {
-    /// Its length in bytes.
+    /// The size in bytes.
     pub bytes: u64,
-    /// Nothing can be written.
+    /// Whether the disk is read-only.
     pub is_read_only: bool,
-    /// Bytes of a logical block, a power of two from 512 on.
+    /// The logical block size in bytes, a power of two from 512 on.
     pub block: u32,
-    /// The most bytes of a discard; 0 if there is none.
+    /// The maximum length of a discard in bytes; 0 if discards are not supported.
     pub discard: u64,
-    /// The most bytes of a request that writes zeroes.
+    /// The maximum length of a write of zeroes in bytes.
     pub zeroes: u64,
-    /// Its queues.
+    /// The number of queues.
     pub queues: u16,
-    /// Its name, of which the guest gets the first 20 bytes.
+    /// The name, of which the guest gets the first 20 bytes.
     pub name: String,
 }
 
 impl DiskConfig {
-    /// The features that the disk offers.
+    /// Returns the features that the disk offers.
     #[must_use]
     pub fn features(&self) -> u64 {
         use virtio as f;
@@ -53,7 +53,7 @@ impl DiskConfig {
         chosen.iter().filter(|(is, _)| *is).fold(always, |all, (_, bit)| all | bit)
     }
 
-    /// The bytes that the guest reads, while the cache is in the mode `is_writeback`.
+    /// Encodes the configuration for a cache in the mode `is_writeback`.
     #[must_use]
     pub fn bytes(&self, is_writeback: bool) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
@@ -63,22 +63,22 @@ impl DiskConfig {
         put(0, &(self.bytes / SECTOR).to_le_bytes());
         put(12, &SEGMENTS.to_le_bytes());
         put(20, &self.block.to_le_bytes());
-        // The least and the best size of an I/O, in blocks.
+        // The minimum and the optimal size of an I/O, in blocks.
         put(26, &1_u16.to_le_bytes());
         put(WRITEBACK, &[is_writeback.into()]);
         put(34, &self.queues.to_le_bytes());
-        // The most sectors and segments of a discard, and the block to which it is aligned.
+        // The maximum sectors and segments of a discard, and its alignment in sectors.
         put(36, &sectors(self.discard));
         put(40, &1_u32.to_le_bytes());
         put(44, &block);
-        // Of zeroes; they may give up room.
+        // The same for zeroes, which may deallocate.
         put(48, &sectors(self.zeroes));
         put(52, &1_u32.to_le_bytes());
         put(56, &[1]);
         bytes
     }
 
-    /// The name as the guest asks for it: 20 bytes, with zeroes behind a shorter one.
+    /// Returns the name as the guest requests it: 20 bytes, padded with zeroes.
     #[must_use]
     pub fn id(&self) -> [u8; 20] {
         let mut id = [0; 20];

@@ -1,11 +1,11 @@
-//! Accesses to pages that are gone: a front end that shrinks a file of its guest's memory ends its own connection, and not
-//! this process.
+//! Handles accesses to missing pages: a front end that truncates a file of guest memory ends only its own connection,
+//! not this process.
 //!
-//! The kernel answers such an access with SIGBUS. The handler here looks whether the address is in a mapping of a guest,
-//! puts an empty page of this process in its place, and marks the mapping as [broken](Guard::is_broken): the access
-//! reads zeroes, and a write is lost. Any other SIGBUS ends the process as it would without the handler.
+//! The kernel answers such an access with SIGBUS. The handler checks whether the address is in a mapping of a guest. If
+//! so, it maps an empty page there and marks the mapping as [broken](Guard::is_broken): the access reads zeroes, and a
+//! write is lost. Any other SIGBUS ends the process, as it would without the handler.
 //!
-//! # Words
+//! # State
 //!
 //! | word | states | written by |
 //! |---|---|---|
@@ -13,18 +13,19 @@
 //! | `len` of a slot | bytes of the mapping | the owner, before `start` |
 //! | `is_broken` of a slot | whether a page was missing | the handler sets it, the owner clears it |
 //!
-//! An owner takes a slot by an exchange of 0 for 1, so that no two have it. `start` is stored with release behind `len`, and
-//! the handler loads it with acquire. A handler runs in the thread whose access failed, and that thread holds the mapping:
-//! its slot does not change while the handler runs. Another slot that changes has no address of this mapping in any state.
+//! An owner takes a slot by a compare-and-exchange of 0 for 1, so that no two owners have it. `start` is stored with
+//! release after `len`, and the handler loads it with acquire. The handler runs in the thread whose access failed,
+//! which holds the mapping: its slot does not change while the handler runs. A slot that changes never contains an
+//! address of this mapping.
 #![allow(unsafe_code)]
 
 use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Mappings that can be guarded at a time: those of two guests with as many regions as there may be.
+/// The maximum number of guarded mappings: two guests with the maximum number of regions.
 const SLOTS: usize = 1024;
-/// A slot that is taken and has no address yet.
+/// A slot that is taken but has no address yet.
 const TAKEN: usize = 1;
 
 struct Slot {
@@ -37,15 +38,15 @@ static SLOT: [Slot; SLOTS] = [const {
     Slot { start: AtomicUsize::new(0), len: AtomicUsize::new(0), is_broken: AtomicBool::new(false) }
 }; SLOTS];
 static HANDLER: Once = Once::new();
-/// Bytes of a page, which the handler must not ask for.
+/// The page size in bytes, stored here because the handler must not query it.
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
 
-/// The slot of a mapping, free again when this is dropped.
+/// The slot of a mapping, freed on drop.
 #[derive(Debug)]
 pub(crate) struct Guard(usize);
 
 impl Guard {
-    /// Guards `len` bytes at `start`, which stay mapped as long as this exists; `None` if all slots are taken.
+    /// Guards `len` bytes at `start`, which must stay mapped while this exists. Returns `None` if all slots are taken.
     pub(crate) fn new(start: usize, len: usize) -> Option<Self> {
         HANDLER.call_once(install);
         let free = |slot: &Slot| {
@@ -60,7 +61,7 @@ impl Guard {
         Some(Self(at))
     }
 
-    /// Returns whether a page was missing that a thread has accessed.
+    /// Returns whether a thread has accessed a missing page.
     pub(crate) fn is_broken(&self) -> bool {
         SLOT[self.0].is_broken.load(Ordering::Relaxed)
     }
@@ -72,19 +73,19 @@ impl Drop for Guard {
     }
 }
 
-/// Installs the handler for the whole process.
+/// Installs the handler for the process.
 fn install() {
     PAGE.store(rustix::param::page_size(), Ordering::Relaxed);
-    // SAFETY: an empty action is one, and its fields are set before it is used.
+    // SAFETY: an all-zero action is valid, and its fields are set before it is used.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handle as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: both point to an action; the handler calls nothing but system calls and atomics, as it must.
+    // SAFETY: both pointers are valid or null; the handler uses only system calls and atomics, as it must.
     let _ = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) };
 }
 
 extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel hands the information of this signal to a handler with SA_SIGINFO.
+    // SAFETY: the kernel passes valid signal information to a handler with SA_SIGINFO.
     let address = unsafe { (*info).si_addr() } as usize;
     for slot in &SLOT {
         let start = slot.start.load(Ordering::Acquire);
@@ -95,7 +96,7 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
         let at = (address & !(page - 1)) as *mut libc::c_void;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: the page is in the mapping of the slot, whose bytes are reached by raw copies and atomics only;
+        // SAFETY: the page is in the mapping of the slot, whose bytes are accessed only by raw copies and atomics;
         // another process could have replaced those bytes as well.
         let mapped = unsafe { libc::mmap(at, page, access, flags, -1, 0) };
         if mapped != libc::MAP_FAILED {
@@ -103,7 +104,7 @@ extern "C" fn handle(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c
             return;
         }
     }
-    // SAFETY: the default action ends the process when the access is made again.
+    // SAFETY: the default action ends the process when the access is repeated.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 

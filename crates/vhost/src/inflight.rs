@@ -1,15 +1,15 @@
-//! The record of requests in flight: memory that the front end keeps while this process is killed and started anew.
+//! The record of requests in flight: memory that the front end keeps while this process is killed and restarted.
 //!
-//! Of each queue there is a header of 16 bytes (features, version, descriptors, the last answered head, the published
-//! index) and, for each descriptor, 16 bytes: in flight or not, the head answered before it, and a number that grows
-//! with each request. A back end that follows finds the requests that were taken and not answered, in their order.
+//! Each queue has a header of 16 bytes (features, version, descriptors, the last answered head, the published index)
+//! and 16 bytes for each descriptor: whether it is in flight, the head answered before it, and a number that grows with
+//! each request. The next back end finds the requests that were taken and not answered, in their order.
 //!
 //! # A kill at any instruction
 //!
-//! A request is recorded before it is carried out, so none is lost. A batch of answers is linked first, then published in
-//! the ring, then cleared here, then counted. After a kill in between, the difference between the ring's index and the
-//! counted one says how many links are to be cleared: an answer that the driver may have seen is never carried out
-//! again. An answer that it has not seen is, which is harmless as long as the driver waits for it.
+//! A request is recorded before it is carried out, so none is lost. A batch of answers is first linked, then published
+//! in the ring, then cleared here, then counted. After a kill in between, the difference between the ring's index and
+//! the counted index gives the number of links to clear: an answer that the driver may have seen is never carried out
+//! again. A request whose answer the driver has not seen is repeated, which is harmless while the driver waits for it.
 
 use crate::memory::{Mapping, Span};
 use crate::message::InflightInfo;
@@ -19,24 +19,24 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// Bytes of the header of a queue, and of an entry.
+/// The length of the header of a queue, and of an entry, in bytes.
 const HEADER: usize = 16;
 const ENTRY: usize = 16;
-/// The records of queues begin at multiples of so many bytes.
+/// The alignment of the record of a queue, in bytes.
 const ALIGN: usize = 64;
-/// Places in the header.
+/// Offsets in the header.
 const VERSION: usize = 8;
 const DESCRIPTORS: usize = 10;
 const LAST_HEAD: usize = 12;
 const PUBLISHED: usize = 14;
-/// Places in an entry.
+/// Offsets in an entry.
 const NEXT: usize = 6;
 const COUNTER: usize = 8;
 
 /// The reason why a record cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The record is of a ring with another number of descriptors.
+    /// The record belongs to a ring with another number of descriptors.
     #[error("the record of requests in flight is of a ring of {0} descriptors")]
     Size(u16),
     /// The record does not agree with its ring.
@@ -51,16 +51,16 @@ pub struct Records {
     mapping: Arc<Mapping>,
 }
 
-/// Bytes of the record of a queue.
+/// Returns the length of the record of a queue in bytes.
 fn bytes_of(queue_size: u16) -> usize {
     (HEADER + usize::from(queue_size) * ENTRY).next_multiple_of(ALIGN)
 }
 
 impl Records {
-    /// New records for `queues` queues, and the file that the front end keeps.
+    /// Creates empty records for `queues` queues. Returns them with the file for the front end to keep.
     ///
     /// # Errors
-    /// If the system has no memory or no descriptor left.
+    /// If the system lacks memory or descriptors.
     pub fn create(queues: u16, queue_size: u16) -> io::Result<(Self, OwnedFd)> {
         let size = (bytes_of(queue_size) * usize::from(queues)) as u64;
         let file = memfd_create(c"blkmq-inflight", MemfdFlags::CLOEXEC)?;
@@ -69,10 +69,10 @@ impl Records {
         Ok((Self { info, mapping: Mapping::new(&file, size)? }, file))
     }
 
-    /// The records in `file`, as the front end describes them.
+    /// Maps the records in `file`, as described by the front end.
     ///
     /// # Errors
-    /// If the file or the description is too short, or the file cannot be mapped.
+    /// If the file or the described size is too small, or the file cannot be mapped.
     pub fn open(info: InflightInfo, file: &OwnedFd) -> io::Result<Self> {
         let needed = (bytes_of(info.queue_size) * usize::from(info.queues)) as u64;
         let end = info.offset.checked_add(info.size);
@@ -81,13 +81,13 @@ impl Records {
         Ok(Self { info, mapping: Mapping::new(file, end)? })
     }
 
-    /// Their description for the front end.
+    /// Returns the description for the front end.
     #[must_use]
     pub fn info(&self) -> InflightInfo {
         self.info
     }
 
-    /// The record of a queue; `None` if there is none for so many queues.
+    /// Returns the record of a queue, or `None` beyond the last queue.
     #[must_use]
     pub fn of(&self, queue: usize) -> Option<Span> {
         let len = bytes_of(self.info.queue_size);
@@ -102,13 +102,13 @@ pub(crate) struct Record {
     span: Span,
     /// The number of the next request.
     counter: u64,
-    /// Heads that were answered and are not published.
+    /// Heads that were answered but not published.
     batch: Vec<u16>,
 }
 
 impl Record {
-    /// The record at `span` of a ring of `size` descriptors whose driver has seen `published` answers. Returns the heads in
-    /// flight, too, oldest first.
+    /// Opens the record at `span` of a ring of `size` descriptors whose driver has seen `published` answers. Also
+    /// returns the heads in flight, oldest first.
     pub(crate) fn open(
         span: Span,
         size: u16,
@@ -134,7 +134,7 @@ impl Record {
         Ok((record, heads))
     }
 
-    /// Clears the answers that were published and not counted.
+    /// Clears the answers that were published but not counted.
     fn clear_published(&mut self, size: u16, published: u16) -> Result<(), RecordError> {
         let missing = published.wrapping_sub(self.field(PUBLISHED));
         if missing > size {
@@ -152,7 +152,7 @@ impl Record {
         Ok(())
     }
 
-    /// A request was taken, and has not begun.
+    /// Records a request that was taken and has not begun.
     pub(crate) fn begin(&mut self, head: u16) {
         self.span.write(entry(head) + COUNTER, &self.counter.to_le_bytes());
         self.counter = self.counter.wrapping_add(1);
@@ -161,14 +161,14 @@ impl Record {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// A request was answered, and the driver cannot see it yet.
+    /// Records the answer to a request, which the driver cannot see yet.
     pub(crate) fn end(&mut self, head: u16) {
         self.span.store(entry(head) + NEXT, self.field(LAST_HEAD), Ordering::Relaxed);
         self.set(LAST_HEAD, head);
         self.batch.push(head);
     }
 
-    /// The driver can see all answers, `published` in all.
+    /// Records that the driver can see all answers, `published` in total.
     pub(crate) fn published(&mut self, published: u16) {
         compiler_fence(Ordering::SeqCst);
         for head in self.batch.drain(..) {
@@ -200,7 +200,7 @@ impl Record {
     }
 }
 
-/// The place of the entry of a head.
+/// Returns the offset of the entry of a head.
 fn entry(head: u16) -> usize {
     HEADER + usize::from(head) * ENTRY
 }
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(opened(&again, 1).1, [5, 7, 2], "a later request has a higher number");
     }
 
-    /// A kill between each two steps of a batch of answers.
+    /// Kills the back end between each two steps of a batch of answers.
     #[test]
     fn an_answer_that_the_driver_has_seen_is_not_carried_out_again() {
         let begun = || {

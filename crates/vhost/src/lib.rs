@@ -1,8 +1,8 @@
-//! The back end's side of vhost-user-blk: a disk for a virtual machine, whose memory this process shares.
+//! The back end's side of vhost-user-blk: a disk for a virtual machine, which shares its memory with this process.
 //!
 //! The front end, a virtual machine monitor such as QEMU or cloud-hypervisor, connects to a socket and sends
-//! [messages](message): the features that its guest has agreed on, the memory of the guest as descriptors to map, and
-//! the places of the rings. The guest's driver then puts requests into the rings and never passes through the monitor.
+//! [messages](message): the negotiated features, the guest's memory as file descriptors, and the addresses of the
+//! rings. After that the guest's driver puts requests into the rings without involving the monitor.
 //!
 //! | module | |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | [`socket`] | messages with descriptors over a socket |
 //! | [`session`] | a connection: the order of messages, and the state that they build |
 //! | [`memory`] | the memory of a guest: regions, translation, access |
-//! | [`ring`] | a split ring: requests taken, answers given, notifications left out |
+//! | [`ring`] | a split ring: requests, answers, and the suppression of notifications |
 //! | [`inflight`] | the record of requests in flight, which survives this process |
 //! | [`request`] | the requests of virtio-blk |
 //! | [`config`] | the description of the disk that the guest reads |
@@ -18,10 +18,11 @@
 //! # A guest is hostile
 //!
 //! The guest can change its memory at any time. So each descriptor, index and header is read once, into memory of this
-//! process, and checked there. No reference into the memory of a guest is ever made (`memory.rs`), and memory that is
-//! taken away ends the connection (`guard.rs`); `unsafe` is in these two files. A ring that breaks the rules is stopped, and no other one.
+//! process, and checked there. References into guest memory are never made (`memory.rs`), and removal of memory ends
+//! the connection (`guard.rs`); only these two files contain `unsafe`. A ring that breaks the rules is stopped, without
+//! affecting the others.
 //!
-//! The crate knows no disk, no thread and no clock: `blkmq-server` has them.
+//! The crate has no disk, thread or clock: `blkmq-server` has them.
 
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]

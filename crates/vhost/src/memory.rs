@@ -1,17 +1,17 @@
-//! The memory of a guest: descriptors that the front end has sent, mapped into this process.
+//! The memory of a guest: file descriptors sent by the front end, mapped into this process.
 //!
 //! # Why the memory is safe
 //!
-//! This file and `guard.rs` are the only ones with `unsafe`. The argument has three parts.
+//! Only this file and `guard.rs` contain `unsafe`. The argument has three parts.
 //!
-//! - A [`Mapping`] owns its pages. It unmaps them when it is dropped, and every pointer into it is used while an `Arc`
-//!   of it is held.
+//! - A [`Mapping`] owns its pages. It unmaps them on drop, and pointers into it are used only while an `Arc` of it is
+//!   held.
 //! - Every access is checked against the length of its [`Span`], which is checked against its mapping.
-//! - Another process writes to the same pages at any time. No reference to them is made, so the compiler assumes nothing
-//!   of their contents: bytes are copied from and to raw pointers, and indexes are atomics.
+//! - Another process may write to the same pages at any time. No reference to them is made, so the compiler assumes
+//!   nothing about their contents: bytes are copied through raw pointers, and indexes are atomics.
 //!
-//! A file that is too short is refused when it is mapped. Pages behind the end of a file that shrinks later raise SIGBUS,
-//! which `guard.rs` answers.
+//! A file that is too short is refused when it is mapped. If a file shrinks later, accesses beyond its end raise
+//! SIGBUS, which `guard.rs` handles.
 #![allow(unsafe_code)]
 
 use crate::guard::Guard;
@@ -23,19 +23,19 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The most regions of a guest, as many as QEMU's back ends have.
+/// The maximum number of regions of a guest, as in QEMU's back ends.
 pub const MOST_REGIONS: usize = 509;
 
-/// A region of a guest's memory, as the front end describes it. All numbers are bytes.
+/// A region of guest memory, as described by the front end. All numbers are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegionInfo {
-    /// The first address in the guest.
+    /// The first guest address.
     pub guest: u64,
     /// The length.
     pub size: u64,
-    /// The first address in the front end.
+    /// The first address in the front end's address space.
     pub user: u64,
-    /// The place of the region in its file.
+    /// The offset of the region in its file.
     pub offset: u64,
 }
 
@@ -48,13 +48,13 @@ impl RegionInfo {
 /// The reason why a region cannot be mapped or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The region is empty or ends behind the last address.
+    /// The region is empty, or ends beyond the last address.
     #[error("a region of {} bytes at {:#x} is impossible", .0.size, .0.guest)]
     Impossible(RegionInfo),
     /// The region overlaps another one.
     #[error("the region at {:#x} overlaps another one", .0.guest)]
     Overlap(RegionInfo),
-    /// There are as many regions as there may be.
+    /// The guest has the maximum number of regions.
     #[error("a region too many; accepted: up to {MOST_REGIONS}")]
     TooMany,
     /// The file ends before the region.
@@ -70,10 +70,10 @@ pub enum MemoryError {
     Map {
         /// The region.
         region: RegionInfo,
-        /// The reason of the kernel.
+        /// The error of the kernel.
         error: io::Error,
     },
-    /// There is no such region.
+    /// No region has these addresses and this size.
     #[error("there is no region of {} bytes at {:#x} to remove", .0.size, .0.guest)]
     Missing(RegionInfo),
 }
@@ -86,9 +86,9 @@ pub struct Mapping {
     guard: Guard,
 }
 
-// SAFETY: the pages belong to the mapping, wherever it is, and every access goes through raw copies and atomics.
+// SAFETY: the mapping owns its pages, whatever thread it is in, and every access uses raw copies or atomics.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; accesses of several threads race as accesses of the guest do, and make no reference.
+// SAFETY: as above; accesses of several threads race like accesses of the guest, and make no reference.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -103,7 +103,7 @@ impl Mapping {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is too short"));
         };
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses free addresses, so nothing else is mapped over.
+        // SAFETY: the kernel chooses free addresses, so that no mapping is replaced.
         let start = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, file, 0)? };
         let start = NonNull::<u8>::new(start.cast()).expect("the kernel maps nothing at address 0");
         let Some(guard) = Guard::new(start.as_ptr() as usize, len) else {
@@ -114,13 +114,13 @@ impl Mapping {
         Ok(Arc::new(Self { start, len, guard }))
     }
 
-    /// Returns whether a page was accessed that its file does not have any more.
+    /// Returns whether a page was accessed that its file no longer has.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.guard.is_broken()
     }
 
-    /// The bytes `at..at + len`; `None` if the mapping ends before.
+    /// Returns the bytes `at..at + len`, or `None` if the mapping is shorter.
     #[must_use]
     pub fn span(self: &Arc<Self>, at: usize, len: usize) -> Option<Span> {
         let end = at.checked_add(len)?;
@@ -132,12 +132,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the pages are those of `new`, and no span is left that points to them. A failure leaves them mapped.
+        // SAFETY: the pages were mapped by `new`, and no span refers to them. A failure leaves them mapped.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// A range of mapped memory, which stays mapped as long as this exists.
+/// A range of mapped memory, which stays mapped while this exists.
 #[derive(Clone, Debug)]
 pub struct Span {
     start: NonNull<u8>,
@@ -145,7 +145,7 @@ pub struct Span {
     _mapping: Arc<Mapping>,
 }
 
-// SAFETY: the pointer is into the mapping, which is held and is `Send` and `Sync`.
+// SAFETY: the pointer refers to the mapping, which is held and is `Send` and `Sync`.
 unsafe impl Send for Span {}
 
 impl Span {
@@ -155,16 +155,16 @@ impl Span {
         self.len
     }
 
-    /// Returns whether the range has no bytes.
+    /// Returns whether the range is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The address of `len` bytes from `at` on.
+    /// Returns the address of the `len` bytes from `at` on.
     ///
     /// # Panics
-    /// If the range ends before.
+    /// If the range is shorter.
     fn place(&self, at: usize, len: usize) -> *mut u8 {
         let fits = at.checked_add(len).is_some_and(|end| end <= self.len);
         assert!(fits, "{len} bytes at {at} of a range of {}", self.len);
@@ -172,20 +172,20 @@ impl Span {
         unsafe { self.start.as_ptr().add(at) }
     }
 
-    /// Copies the bytes from `at` on into `bytes`.
+    /// Copies the bytes from `at` on to `bytes`.
     ///
     /// # Panics
-    /// If the range ends before.
+    /// If the range is shorter.
     pub fn read(&self, at: usize, bytes: &mut [u8]) {
         let from = self.place(at, bytes.len());
-        // SAFETY: both are valid for so many bytes, and `bytes` is memory of this process alone.
+        // SAFETY: both are valid for this length, and `bytes` is private memory of this process.
         unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
     }
 
     /// Copies `bytes` to `at`.
     ///
     /// # Panics
-    /// If the range ends before.
+    /// If the range is shorter.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         let to = self.place(at, bytes.len());
         // SAFETY: as in `read`.
@@ -195,7 +195,7 @@ impl Span {
     /// Loads the little-endian number at `at`.
     ///
     /// # Panics
-    /// If the range ends before, or the address is odd.
+    /// If the range is shorter, or the address is odd.
     #[must_use]
     pub fn load(&self, at: usize, order: Ordering) -> u16 {
         u16::from_le(self.number(at).load(order))
@@ -204,7 +204,7 @@ impl Span {
     /// Stores a little-endian number at `at`.
     ///
     /// # Panics
-    /// As [`load`](Self::load).
+    /// See [`load`](Self::load).
     pub fn store(&self, at: usize, value: u16, order: Ordering) {
         self.number(at).store(value.to_le(), order);
     }
@@ -212,11 +212,11 @@ impl Span {
     fn number(&self, at: usize) -> &AtomicU16 {
         let place = self.place(at, 2).cast::<u16>();
         assert!(place.is_aligned(), "a number at an odd address");
-        // SAFETY: valid, aligned, and mapped as long as `self` lives; both sides access it atomically.
+        // SAFETY: valid, aligned, and mapped while `self` lives; both sides access it atomically.
         unsafe { AtomicU16::from_ptr(place) }
     }
 
-    /// Returns whether the first byte is at a multiple of `align` bytes.
+    /// Returns whether the address of the first byte is a multiple of `align`.
     #[must_use]
     pub fn is_aligned_to(&self, align: usize) -> bool {
         (self.start.as_ptr() as usize).is_multiple_of(align)
@@ -230,15 +230,15 @@ struct Region {
     mapping: Arc<Mapping>,
 }
 
-/// The memory of a guest, by regions.
+/// The memory of a guest, in regions.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// By their first addresses in the guest.
+    /// Sorted by guest address.
     regions: Vec<Region>,
 }
 
 impl Memory {
-    /// Maps another region.
+    /// Maps a region.
     ///
     /// # Errors
     /// If the region is impossible or overlaps another one, or its file cannot be mapped.
@@ -258,7 +258,7 @@ impl Memory {
         if self.regions.iter().any(overlaps) {
             return Err(MemoryError::Overlap(info));
         }
-        // From the beginning of the file, since huge pages accept no other offset than multiples of their size.
+        // Mapped from the beginning of the file: huge pages only accept offsets that are multiples of their size.
         let mapping = Mapping::new(file, len).map_err(|error| match fstat(file) {
             Ok(stat) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 MemoryError::Short { region: info, file: stat.st_size.unsigned_abs() }
@@ -270,10 +270,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Removes a region, by its addresses and its size. Spans of it stay mapped until they are dropped.
+    /// Removes a region, identified by its addresses and its size. Its spans stay mapped until they are dropped.
     ///
     /// # Errors
-    /// If there is none like this.
+    /// If there is no such region.
     pub fn remove(&mut self, info: RegionInfo) -> Result<(), MemoryError> {
         let at = self.regions.iter().position(|it| it.info.has_same_place(&info));
         let at = at.ok_or(MemoryError::Missing(info))?;
@@ -281,7 +281,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns whether a page was accessed that its file does not have any more: the guest is no guest any longer.
+    /// Returns whether a page was accessed that its file no longer has, after which the guest cannot be served.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.regions.iter().any(|region| region.mapping.is_broken())
@@ -293,14 +293,14 @@ impl Memory {
         self.regions.len()
     }
 
-    /// The `len` bytes at the guest's address `addr`; `None` unless one region has all of them.
+    /// Returns the `len` bytes at guest address `addr`, or `None` unless one region contains all of them.
     #[must_use]
     pub fn span(&self, addr: u64, len: usize) -> Option<Span> {
         let (region, at) = self.region(addr)?;
         region.span(at, len)
     }
 
-    /// The `len` bytes at the front end's address `addr`; `None` unless one region has all of them.
+    /// Returns the `len` bytes at the front end's address `addr`, or `None` unless one region contains all of them.
     #[must_use]
     pub fn user_span(&self, addr: u64, len: usize) -> Option<Span> {
         let has = |it: &&Region| addr.checked_sub(it.info.user).is_some_and(|at| at < it.info.size);
@@ -308,7 +308,7 @@ impl Memory {
         region.span(addr - region.info.user, len)
     }
 
-    /// The region with the guest's address `addr`, and the place of that address in it.
+    /// Returns the region that contains guest address `addr`, and the offset in it.
     fn region(&self, addr: u64) -> Option<(&Region, u64)> {
         let behind = self.regions.partition_point(|it| it.info.guest <= addr);
         let region = self.regions.get(behind.checked_sub(1)?)?;
@@ -316,18 +316,18 @@ impl Memory {
         (at < region.info.size).then_some((region, at))
     }
 
-    /// Copies the bytes at the guest's address `addr` into `bytes`. Returns false, and copies nothing, unless one region
-    /// has all of them.
+    /// Copies the bytes at guest address `addr` to `bytes`. Returns false, without copying, unless one region contains
+    /// all of them.
     #[must_use]
     pub fn read(&self, addr: u64, bytes: &mut [u8]) -> bool {
         let Some(from) = self.place(addr, bytes.len()) else { return false };
-        // SAFETY: `place` has checked the source; `bytes` is memory of this process alone.
+        // SAFETY: `place` has checked the source; `bytes` is private memory of this process.
         unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
         true
     }
 
-    /// Copies `bytes` to the guest's address `addr`. Returns false, and copies nothing, unless one region has room for all
-    /// of them.
+    /// Copies `bytes` to guest address `addr`. Returns false, without copying, unless one region contains the whole
+    /// range.
     #[must_use]
     pub fn write(&self, addr: u64, bytes: &[u8]) -> bool {
         let Some(to) = self.place(addr, bytes.len()) else { return false };
@@ -336,7 +336,7 @@ impl Memory {
         true
     }
 
-    /// The address in this process of `len` bytes at the guest's address `addr`, valid while `self` is borrowed.
+    /// Returns the address in this process of the `len` bytes at guest address `addr`, valid while `self` is borrowed.
     fn place(&self, addr: u64, len: usize) -> Option<*mut u8> {
         let (region, at) = self.region(addr)?;
         let end = at.checked_add(len as u64)?;

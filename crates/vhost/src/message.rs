@@ -1,74 +1,74 @@
-//! The bytes of messages: a header of three numbers and a payload, in the byte order of the machine.
+//! The encoding of messages: a header of three numbers and a payload, in the byte order of the machine.
 //!
-//! No I/O. A payload may be longer than its message needs: user-mode Linux sends a whole structure for a table with one
-//! region. It is never shorter.
+//! No I/O. A payload may be longer than its message needs, but not shorter: user-mode Linux sends a whole structure for
+//! a table with one region.
 
 use crate::memory::RegionInfo;
 
 /// Bytes of a header.
 pub const HEADER: usize = 12;
-/// The most bytes of a payload.
+/// The maximum length of a payload in bytes.
 pub const MOST_PAYLOAD: usize = 4096;
-/// The most descriptors with a message.
+/// The maximum number of descriptors sent with a message.
 pub const MOST_FDS: usize = 32;
-/// The most regions in one table.
+/// The maximum number of regions in one table.
 pub const TABLE_REGIONS: usize = 8;
 
 const VERSION: u32 = 1;
 const VERSION_BITS: u32 = 3;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
-/// In the number of a queue with a descriptor: there is none.
+/// The flag in a queue number that says that no descriptor is sent.
 const NO_FD: u64 = 1 << 8;
-/// Bytes in front of those of the configuration in its messages.
+/// The bytes that precede the configuration in its messages.
 const CONFIG_HEAD: usize = 12;
 
 /// The head of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// The number of its kind.
+    /// The number of the kind of message.
     pub request: u32,
-    /// The sender waits for an answer that says whether the message succeeded.
+    /// Whether the sender waits for an acknowledgement.
     pub needs_reply: bool,
-    /// Bytes of its payload, [`MOST_PAYLOAD`] at most.
+    /// The length of the payload in bytes, at most [`MOST_PAYLOAD`].
     pub size: usize,
 }
 
-/// The reason why bytes are no message.
+/// The reason why bytes are not a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MessageError {
-    /// Another version of the protocol.
+    /// The message has another version of the protocol.
     #[error("version {0} of the protocol; accepted: 1")]
     Version(u32),
-    /// An answer where a request is due.
+    /// An answer in place of a request.
     #[error("an answer to message {0}, which was not sent")]
     Reply(u32),
-    /// A payload that is too long.
+    /// The payload is too long.
     #[error("message {request} of {size} bytes; accepted: up to {MOST_PAYLOAD}")]
     Long {
-        /// The number of its kind.
+        /// The number of the kind of message.
         request: u32,
-        /// Bytes of its payload.
+        /// The length of the payload in bytes.
         size: u32,
     },
-    /// A payload that is too short.
+    /// The payload is too short.
     #[error("message {request} of {size} bytes is too short")]
     Short {
-        /// The number of its kind.
+        /// The number of the kind of message.
         request: u32,
-        /// Bytes of its payload.
+        /// The length of the payload in bytes.
         size: usize,
     },
-    /// A number out of its range.
+    /// A number is out of range.
     #[error("message {0} has an impossible number")]
     Number(u32),
-    /// A kind that this back end does not have.
+    /// This back end does not support the message.
     #[error("message {0} is not supported")]
     Unknown(u32),
 }
 
 impl Header {
-    /// Reads a header.
+    /// Parses a header.
     ///
     /// # Errors
     /// If the version or the length is wrong, or the message is an answer.
@@ -88,27 +88,27 @@ impl Header {
     }
 }
 
-/// The places of a ring, by addresses of the front end.
+/// The addresses of a ring, in the front end's address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RingAddress {
-    /// The table of descriptors.
+    /// The descriptor table.
     pub desc: u64,
-    /// The ring of the back end.
+    /// The used ring, written by the back end.
     pub used: u64,
-    /// The ring of the driver.
+    /// The available ring, written by the driver.
     pub avail: u64,
 }
 
-/// The shape of the record of requests in flight.
+/// The layout of the record of requests in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InflightInfo {
-    /// Bytes of its memory.
+    /// The length in bytes.
     pub size: u64,
-    /// Its place in the file.
+    /// The offset in the file, in bytes.
     pub offset: u64,
-    /// Queues in it.
+    /// The number of queues.
     pub queues: u16,
-    /// Descriptors of each queue.
+    /// The number of descriptors of each queue.
     pub queue_size: u16,
 }
 
@@ -144,7 +144,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// Reads the payload of message number `request`.
+    /// Parses the payload of message number `request`.
     ///
     /// # Errors
     /// If the kind is unknown, the payload is too short, or a number is impossible.
@@ -217,7 +217,7 @@ fn inflight(fields: &mut Fields<'_>) -> Result<InflightInfo, MessageError> {
     Ok(InflightInfo { size, offset, queues: fields.u16()?, queue_size: fields.u16()? })
 }
 
-/// The numbers of a payload, one after the other.
+/// Reads the numbers of a payload one after the other.
 struct Fields<'a> {
     request: u32,
     bytes: &'a [u8],
@@ -257,32 +257,32 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// An answer to message number `request`.
+/// Encodes an answer to message number `request`.
 #[must_use]
 pub fn reply(request: u32, payload: &[u8]) -> Vec<u8> {
     message(request, REPLY, payload)
 }
 
-/// To the front end: the disk has another size.
+/// Encodes the message that tells the front end of a change of size.
 #[must_use]
 pub fn config_changed() -> Vec<u8> {
     message(2, 0, &[])
 }
 
-/// An answer of one number.
+/// Encodes an answer with one number.
 #[must_use]
 pub fn reply_number(request: u32, number: u64) -> Vec<u8> {
     reply(request, &number.to_ne_bytes())
 }
 
-/// The answer of [`Message::GetVringBase`].
+/// Encodes the answer to [`Message::GetVringBase`].
 #[must_use]
 pub fn reply_base(queue: usize, base: u16) -> Vec<u8> {
     let numbers = [queue as u32, u32::from(base)].map(u32::to_ne_bytes);
     reply(11, numbers.as_flattened())
 }
 
-/// The answer of [`Message::GetConfig`]; no `bytes` say that it failed.
+/// Encodes the answer to [`Message::GetConfig`]; empty `bytes` report failure.
 #[must_use]
 pub fn reply_config(offset: u32, flags: u32, bytes: &[u8]) -> Vec<u8> {
     if bytes.is_empty() {
@@ -292,7 +292,7 @@ pub fn reply_config(offset: u32, flags: u32, bytes: &[u8]) -> Vec<u8> {
     reply(24, &[head.as_flattened(), bytes].concat())
 }
 
-/// The answer of [`Message::GetInflightFd`].
+/// Encodes the answer to [`Message::GetInflightFd`].
 #[must_use]
 pub fn reply_inflight(info: InflightInfo) -> Vec<u8> {
     let mut payload = Vec::with_capacity(24);
@@ -300,7 +300,7 @@ pub fn reply_inflight(info: InflightInfo) -> Vec<u8> {
     payload.extend(info.offset.to_ne_bytes());
     payload.extend(info.queues.to_ne_bytes());
     payload.extend(info.queue_size.to_ne_bytes());
-    // The structure of C has four more bytes.
+    // The C structure has four more bytes of padding.
     payload.extend([0; 4]);
     reply(31, &payload)
 }
@@ -312,7 +312,7 @@ fn message(request: u32, flags: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The most bytes of the configuration in one message.
+/// The maximum length of the configuration in one message, in bytes.
 pub const MOST_CONFIG: usize = MOST_PAYLOAD - CONFIG_HEAD;
 
 #[cfg(test)]
@@ -359,7 +359,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes are a message or an error, for every number.
+        /// For every message number, any bytes give a message or an error.
         #[test]
         fn no_bytes_are_a_panic(request in 0_u32..50, payload in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = Message::parse(request, &payload);

@@ -1,82 +1,82 @@
 //! The requests of virtio-blk: a header of 16 bytes, data, and a byte for the status.
 //!
-//! Version 1 of virtio says nothing about their division into descriptors, so a header is gathered from as many as it has.
+//! Version 1 of virtio allows any division into descriptors, so a header is gathered from as many as it has.
 
 use crate::config::SECTOR;
 use crate::memory::Memory;
 use crate::ring::{Chain, RingError};
 
-/// Bytes of a header, of an identifier, and of a range to discard or to zero.
+/// The length in bytes of a header, and of the range of a discard or a write of zeroes.
 pub const HEADER: usize = 16;
 const ID: u64 = 20;
 const RANGE: usize = 16;
-/// The flag of a range to zero: it may give up its room.
+/// The flag of a write of zeroes that may deallocate.
 const UNMAP: u32 = 1;
 
-/// The end of a request, as the driver reads it.
+/// The status of a request, as the driver reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// Done.
+    /// The request has succeeded.
     Ok = 0,
-    /// Failed, or impossible.
+    /// The request has failed, or is impossible.
     IoError = 1,
-    /// The disk has no such request.
+    /// The disk does not support the request.
     Unsupported = 2,
 }
 
-/// A request. Places and lengths are bytes.
+/// A request. Offsets and lengths are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Read into the data.
+    /// Reads into the data.
     Read {
         /// The first byte.
         at: u64,
         /// The length.
         len: u64,
     },
-    /// Write the data.
+    /// Writes the data.
     Write {
         /// The first byte.
         at: u64,
         /// The length.
         len: u64,
     },
-    /// Make the writes durable.
+    /// Makes completed writes durable.
     Flush,
-    /// Tell the name of the disk.
+    /// Returns the name of the disk.
     GetId,
-    /// Forget a range.
+    /// Discards a range.
     Discard {
         /// The first byte.
         at: u64,
         /// The length.
         len: u64,
     },
-    /// Zero a range.
+    /// Zeroes a range.
     WriteZeroes {
         /// The first byte.
         at: u64,
         /// The length.
         len: u64,
-        /// The range keeps its room.
+        /// Whether the range must stay allocated.
         no_hole: bool,
     },
 }
 
-/// A request with the priority that the guest gives it: the class in bits 13 to 15 and the level in bits 0 to 2, as Linux
-/// has them in `ioprio`. Drivers of other systems send 0.
+/// A request with its priority in the format of Linux's `ioprio`: the class in bits 13 to 15 and the level in bits 0 to
+/// 2. Drivers of other systems send 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asked {
-    /// The request, or the status of one that cannot be carried out.
+    /// The request, or the status with which it must be refused.
     pub request: Result<Request, Status>,
     /// The priority.
     pub ioprio: u16,
 }
 
-/// Reads the request of a chain.
+/// Parses the request of a chain.
 ///
 /// # Errors
-/// If it has no whole header, or no byte for the status.
+/// If the header is incomplete, or the byte for the status is missing.
 pub fn parse(chain: &Chain, memory: &Memory) -> Result<Asked, RingError> {
     let mut header = [0; HEADER];
     if !chain.read(memory, 0, &mut header) || chain.writable() == 0 {
@@ -104,11 +104,12 @@ pub fn parse(chain: &Chain, memory: &Memory) -> Result<Asked, RingError> {
         }),
         _ => Err(Status::Unsupported),
     };
-    // The priorities of Linux have 16 bits.
+    // Linux's priorities have 16 bits.
     Ok(Asked { request, ioprio: ioprio as u16 })
 }
 
-/// The range of a discard or of zeroes: first byte, length, flags. The disk announces one for each request.
+/// Reads the range of a discard or a write of zeroes: first byte, length, flags. The disk announces one range for each
+/// request.
 fn range(chain: &Chain, memory: &Memory, len: u64) -> Result<(u64, u64, u32), Status> {
     let mut bytes = [0; RANGE];
     if len != RANGE as u64 || !chain.read(memory, HEADER as u64, &mut bytes) {
@@ -121,8 +122,8 @@ fn range(chain: &Chain, memory: &Memory, len: u64) -> Result<(u64, u64, u32), St
     Ok((at, sectors * SECTOR, flags))
 }
 
-/// Writes the status of a request, and returns the bytes that were written into its memory, `data` in front of the status
-/// included. A status that cannot be written is lost with the driver that removed its memory.
+/// Writes the status of a request. Returns the number of bytes written into guest memory: `data` and the status. If the
+/// driver has removed the memory of the status, the status is lost.
 #[must_use]
 pub fn answer(chain: &Chain, memory: &Memory, status: Status, data: u64) -> u32 {
     let at = chain.writable() - 1;

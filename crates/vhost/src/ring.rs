@@ -1,9 +1,8 @@
-//! A split ring: requests of the driver are taken, answers are given, and notifications are left out that neither side
-//! waits for.
+//! A split ring: takes requests from the driver, gives answers, and suppresses notifications that neither side needs.
 //!
-//! The table of descriptors has 16 bytes each: address, length, flags, next. The driver's ring has flags, an index and
-//! heads of chains, the back end's ring flags, an index and pairs of head and length. Behind each ring is the index at
-//! which its owner wants to be notified.
+//! A descriptor has 16 bytes: address, length, flags, next. The driver's ring has flags, an index and heads of chains.
+//! The back end's ring has flags, an index and pairs of head and length. Each ring is followed by the index at which
+//! its owner wants to be notified.
 //!
 //! # Orderings
 //!
@@ -21,57 +20,57 @@ use std::sync::atomic::{Ordering, fence};
 
 /// The most descriptors of a ring.
 pub const MOST_SIZE: u32 = 32_768;
-/// The most descriptors of a request, those in a table of its own included.
+/// The maximum number of descriptors of a request, including those in an indirect table.
 const MOST_DESCRIPTORS: usize = 1026;
-/// Bytes of a descriptor.
+/// The length of a descriptor in bytes.
 const DESCRIPTOR: usize = 16;
-/// Flags of a descriptor: another one follows, the device writes, it points to a table.
+/// Descriptor flags: the chain continues, the device writes, the descriptor points to a table.
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
-/// The flag of either ring: its owner needs no notification.
+/// The flag in either ring: its owner needs no notification.
 const QUIET: u16 = 1;
 
-/// The rule that a driver has broken; its ring cannot be used any more.
+/// The rule that a driver has broken, after which its ring is unusable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RingError {
-    /// The number of descriptors is impossible.
+    /// The number of descriptors is invalid.
     #[error("a ring of {0} descriptors; accepted: powers of two up to {MOST_SIZE}")]
     Size(u32),
-    /// A part of the ring is in no region of memory, or not aligned.
+    /// A part of the ring is not in a region of memory, or is misaligned.
     #[error("a part of the ring is not mapped, or not aligned")]
     Place,
-    /// The driver's index is further ahead than the ring is long.
+    /// The driver's index is ahead by more than the length of the ring.
     #[error("the ring has more requests than descriptors")]
     Index,
-    /// A head or the next descriptor is behind the table.
+    /// A head or the next descriptor is beyond the table.
     #[error("a descriptor behind the table")]
     Descriptor,
-    /// A chain is longer than any request.
+    /// A chain is longer than any request may be.
     #[error("a chain of descriptors without end")]
     Endless,
-    /// A table of descriptors has an impossible length or place, or is in another table.
+    /// An indirect table has an invalid length or address, or is nested.
     #[error("an impossible table of descriptors")]
     Table,
-    /// A descriptor for the device to read follows one to write.
+    /// A descriptor that the device reads follows one that it writes.
     #[error("a descriptor to read behind one to write")]
     Order,
-    /// A request without a whole header, or without a byte for the status.
+    /// The header of a request is incomplete, or the byte for the status is missing.
     #[error("a request without header or status")]
     Request,
-    /// The record of requests in flight is not that of the ring.
+    /// The record of requests in flight does not match the ring.
     #[error("{0}")]
     Record(#[from] RecordError),
 }
 
-/// A range of guest memory that a descriptor names.
+/// A range of guest memory from a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Piece {
     addr: u64,
     len: u32,
 }
 
-/// A request of a ring as its descriptors describe it: bytes to read, and then bytes to write.
+/// A request as described by its descriptors: bytes to read, followed by bytes to write.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
     head: u16,
@@ -80,31 +79,33 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// The number of its first descriptor, by which it is answered.
+    /// Returns the index of the first descriptor, which identifies the answer.
     #[must_use]
     pub fn head(&self) -> u16 {
         self.head
     }
 
-    /// Bytes that the device may read.
+    /// Returns the number of bytes that the device may read.
     #[must_use]
     pub fn readable(&self) -> u64 {
         self.readable.iter().map(|piece| u64::from(piece.len)).sum()
     }
 
-    /// Bytes that the device may write.
+    /// Returns the number of bytes that the device may write.
     #[must_use]
     pub fn writable(&self) -> u64 {
         self.writable.iter().map(|piece| u64::from(piece.len)).sum()
     }
 
-    /// Copies the readable bytes from `from` on. Returns false if there are too few, or if some are not mapped.
+    /// Copies readable bytes, from offset `from` on, to `bytes`. Returns false if there are too few, or some are not
+    /// mapped.
     #[must_use]
     pub fn read(&self, memory: &Memory, from: u64, bytes: &mut [u8]) -> bool {
         each(&self.readable, from, bytes.len(), |addr, range| memory.read(addr, &mut bytes[range]))
     }
 
-    /// Copies `bytes` to the writable bytes from `from` on. Returns false if there are too few, or if some are not mapped.
+    /// Copies `bytes` to the writable bytes, from offset `from` on. Returns false if there are too few, or some are not
+    /// mapped.
     #[must_use]
     pub fn write(&self, memory: &Memory, from: u64, bytes: &[u8]) -> bool {
         each(&self.writable, from, bytes.len(), |addr, range| memory.write(addr, &bytes[range]))
@@ -131,8 +132,8 @@ impl Chain {
     }
 }
 
-/// Calls `with` for each part of the bytes `from..from + len` of `pieces`: the address of the part, and its place among the
-/// `len` bytes. Returns false if the pieces end before, or once `with` does.
+/// Calls `with` for each part of the bytes `from..from + len` of `pieces`, with the guest address of the part and its
+/// range within the `len` bytes. Returns false if the pieces are too short, or as soon as `with` does.
 fn each(
     pieces: &[Piece],
     from: u64,
@@ -170,20 +171,20 @@ pub struct Ring {
     next: u16,
     /// The index of the next answer.
     answers: u16,
-    /// The index of answers that the driver can see.
+    /// The index of answers up to which the driver can see them.
     published: u16,
     has_event_idx: bool,
     record: Option<Record>,
-    /// Heads that were in flight when the last back end ended, oldest first.
+    /// Heads that were in flight when the previous back end ended, oldest first.
     again: VecDeque<u16>,
 }
 
 impl Ring {
-    /// The ring of `size` descriptors at `address`, from the request with the index `base` on. With a record of requests in
-    /// flight, the ring begins where the record says.
+    /// Creates a ring of `size` descriptors at `address`, which begins at the request with the index `base`. With a
+    /// record of requests in flight, the ring begins where the record says.
     ///
     /// # Errors
-    /// If the size is impossible, a part of the ring is not mapped, or the record is of another ring.
+    /// If the size is invalid, a part of the ring is not mapped, or the record belongs to another ring.
     pub fn new(
         memory: &Memory,
         address: RingAddress,
@@ -219,28 +220,28 @@ impl Ring {
         })
     }
 
-    /// Finds the ring anew, after regions of memory have come or gone.
+    /// Maps the ring again after regions of memory were added or removed.
     ///
     /// # Errors
-    /// If a part of it is not mapped any more.
+    /// If a part of the ring is no longer mapped.
     pub fn find_again(&mut self, memory: &Memory, address: RingAddress) -> Result<(), RingError> {
         (self.descriptors, self.available, self.used) = place(memory, address, self.size)?;
         Ok(())
     }
 
-    /// The index of the next request, which a back end that follows begins with.
+    /// Returns the index of the next request, at which the next back end must begin.
     #[must_use]
     pub fn base(&self) -> u16 {
         self.next
     }
 
-    /// Returns whether requests that a former back end had in flight are still to be taken.
+    /// Returns whether requests that the previous back end had in flight are still to be taken.
     #[must_use]
     pub fn owes(&self) -> bool {
         !self.again.is_empty()
     }
 
-    /// Takes the oldest request into `chain`. Returns false if there is none.
+    /// Takes the oldest request into `chain`. Returns false if there is no request.
     ///
     /// # Errors
     /// If the driver has broken a rule.
@@ -267,11 +268,11 @@ impl Ring {
         self.follow(memory, head, chain).map(|()| true)
     }
 
-    /// Reads the descriptors of a chain, each once.
+    /// Reads each descriptor of a chain once.
     fn follow(&self, memory: &Memory, head: u16, chain: &mut Chain) -> Result<(), RingError> {
         chain.clear(head);
         let mut at = head;
-        // Direct descriptors count, too, so that a circle of pointers to tables ends.
+        // Direct descriptors count, too, so that a cycle of pointers to tables ends.
         for _ in 0..self.size {
             let mut bytes = [0; DESCRIPTOR];
             self.descriptors.read(usize::from(at) * DESCRIPTOR, &mut bytes);
@@ -294,8 +295,8 @@ impl Ring {
         Err(RingError::Endless)
     }
 
-    /// Answers the request that began with `head`, into which `written` bytes were written. The driver sees it with the
-    /// next [`publish`](Self::publish).
+    /// Answers the request whose chain begins with `head` and which wrote `written` bytes. The driver sees the answer
+    /// after the next [`publish`](Self::publish).
     pub fn give(&mut self, head: u16, written: u32) {
         let at = usize::from(self.answers & (self.size - 1));
         let pair = [u32::from(head), written].map(u32::to_le_bytes);
@@ -306,7 +307,7 @@ impl Ring {
         }
     }
 
-    /// Shows the driver all answers. Returns whether the driver wants to be notified of them.
+    /// Makes all answers visible to the driver. Returns whether the driver wants to be notified.
     #[must_use]
     pub fn publish(&mut self) -> bool {
         let (old, new) = (self.published, self.answers);
@@ -321,21 +322,21 @@ impl Ring {
         fence(Ordering::SeqCst);
         if self.has_event_idx {
             let event = self.available.load(4 + 2 * usize::from(self.size), Ordering::Relaxed);
-            // The driver waits for the answer with this index, which is one of the new ones.
+            // The driver waits for the answer with this index, and it is among the new ones.
             new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
         } else {
             self.available.load(0, Ordering::Relaxed) & QUIET == 0
         }
     }
 
-    /// Returns whether there is a request to take.
+    /// Returns whether a request is ready to take.
     #[must_use]
     pub fn has_request(&self) -> bool {
         self.owes() || self.available.load(2, Ordering::Relaxed) != self.next
     }
 
-    /// Asks the driver for a notification of the next request. Returns whether there is one by now, of which no
-    /// notification may come.
+    /// Requests a notification for the next request. Returns whether a request has arrived in the meantime, for which
+    /// no notification may come.
     #[must_use]
     pub fn arm(&mut self) -> bool {
         if self.has_event_idx {
@@ -347,8 +348,8 @@ impl Ring {
         self.has_request()
     }
 
-    /// Tells the driver that notifications are of no use for now. With indexes for notifications, the one of the last
-    /// [`arm`](Self::arm) lies behind, and nothing is to be done.
+    /// Suppresses notifications. With notification indexes there is nothing to do: the index requested by the last
+    /// [`arm`](Self::arm) has been passed.
     pub fn disarm(&mut self) {
         if !self.has_event_idx {
             self.used.store(0, QUIET, Ordering::Relaxed);
@@ -356,7 +357,7 @@ impl Ring {
     }
 }
 
-/// The parts of a ring: descriptors, the driver's ring, the back end's ring.
+/// Finds the parts of a ring: descriptor table, driver's ring, back end's ring.
 fn place(
     memory: &Memory,
     address: RingAddress,
@@ -372,7 +373,7 @@ fn place(
     Ok((descriptors, available, used))
 }
 
-/// A descriptor, copied out of the guest.
+/// A descriptor, copied from the guest.
 struct Descriptor {
     piece: Piece,
     flags: u16,
@@ -393,7 +394,7 @@ impl Descriptor {
     }
 }
 
-/// Reads the descriptors of a chain in a table of its own.
+/// Reads the descriptors of a chain in an indirect table.
 fn follow_table(memory: &Memory, table: Piece, chain: &mut Chain) -> Result<(), RingError> {
     let len = table.len as usize;
     let count = len / DESCRIPTOR;

@@ -1,7 +1,8 @@
-//! [`Session`]: a connection of a front end, and the state that its messages build.
+//! [`Session`]: the connection of a front end, and the state built from its messages.
 //!
-//! Front ends differ in the order of their messages, so any order is accepted: a ring begins once it has a place, a size and
-//! a kick, and it is served while it is enabled. The caller serves the rings and knows when a queue has drained.
+//! Front ends differ in the order of their messages, so any order is accepted. A ring starts when its addresses, size
+//! and kick descriptor are known, and is served while it is enabled. The caller serves the rings and knows when a queue
+//! has drained.
 
 use crate::config::{DiskConfig, WRITEBACK};
 use crate::features::{protocol, virtio};
@@ -26,42 +27,42 @@ const PROTOCOL: u64 = protocol::MQ
 /// The reason why a message was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// Its bytes are wrong.
+    /// The message is malformed.
     #[error("{0}")]
     Message(#[from] MessageError),
-    /// Its memory is wrong.
+    /// The memory is invalid.
     #[error("{0}")]
     Memory(#[from] MemoryError),
-    /// Its ring is wrong.
+    /// The ring with this index is invalid.
     #[error("ring {0}: {1}")]
     Ring(usize, RingError),
-    /// A queue that the disk does not have.
+    /// The queue does not exist; holds its index and the number of queues.
     #[error("there is no queue {0}; accepted: 0 to {1}")]
     Queue(usize, usize),
-    /// Features that were not offered.
+    /// The features were not offered.
     #[error("features {0:#x} were not offered")]
     Features(u64),
-    /// Another number of descriptors than the message needs.
+    /// The message came with the wrong number of descriptors.
     #[error("a message with {got} descriptors that needs {wanted}")]
     Descriptors {
-        /// The number that came.
+        /// The number received.
         got: usize,
-        /// The number that it needs.
+        /// The number required.
         wanted: usize,
     },
-    /// A number that is impossible for a ring.
+    /// The number is invalid for a ring.
     #[error("{0} is impossible for a ring")]
     Number(u32),
-    /// A part of the configuration that the guest may not write.
+    /// The guest may not write this part of the configuration.
     #[error("the guest may write byte {WRITEBACK} of the configuration alone, and 0 or 1")]
     Config,
-    /// The guest has to kick: a ring is not looked at without.
+    /// The ring lacks a kick descriptor: rings are not polled.
     #[error("a ring without a descriptor for kicks is not served")]
     NoKick,
-    /// Records of requests in flight for another number of queues than the disk may have.
+    /// The record of requests in flight has more queues than the disk may have.
     #[error("records for {0} queues; accepted: 1 to {1}")]
     Records(u16, usize),
-    /// The memory of requests in flight is refused.
+    /// The memory for requests in flight was refused.
     #[error("the record of requests in flight: {0}")]
     Inflight(io::Error),
 }
@@ -69,9 +70,9 @@ pub enum SessionError {
 /// The answer to a message.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its bytes.
+    /// The encoded message.
     pub bytes: Vec<u8>,
-    /// The descriptor that goes with it.
+    /// The descriptor sent with it.
     pub fd: Option<OwnedFd>,
 }
 
@@ -81,14 +82,14 @@ impl From<Vec<u8>> for Answer {
     }
 }
 
-/// The caller's task after a message.
+/// The caller's next step after a message.
 #[derive(Debug)]
 pub enum Next {
-    /// Send this, if there is something to send, and receive the next message.
+    /// Send the answer, if there is one, and receive the next message.
     Go(Option<Answer>),
-    /// Let the requests of this queue finish, then call [`Session::stop`].
+    /// Let the requests of this queue finish, and then call [`Session::stop`].
     Drain(usize),
-    /// Let the requests of all queues finish, then call [`Session::reset`].
+    /// Let the requests of all queues finish, and then call [`Session::reset`].
     DrainAll,
 }
 
@@ -102,36 +103,36 @@ pub struct Queue {
     call: Option<OwnedFd>,
     error: Option<OwnedFd>,
     is_enabled: bool,
-    /// It takes no more requests, and waits for those in flight.
+    /// Whether the queue takes no more requests, and waits for those in flight.
     is_draining: bool,
     ring: Option<Ring>,
 }
 
 impl Queue {
-    /// The ring, while a request may be taken from it. One that drains still takes those that a former back end has left
-    /// in flight: their places before its index are known to the record alone.
+    /// Returns the ring while requests may be taken from it. While it drains, it still yields requests that a previous
+    /// back end left in flight: only the record knows them, since they precede the ring's index.
     pub fn running(&mut self) -> Option<&mut Ring> {
         let (is_enabled, is_draining) = (self.is_enabled, self.is_draining);
         self.ring.as_mut().filter(|it| if is_draining { it.owes() } else { is_enabled })
     }
 
-    /// The ring, to answer requests that were taken from it.
+    /// Returns the ring, to answer requests taken from it.
     pub fn ring(&mut self) -> Option<&mut Ring> {
         self.ring.as_mut()
     }
 
-    /// The descriptor by which the driver announces requests, while there is a ring.
+    /// Returns the descriptor by which the driver announces requests, if there is a ring.
     #[must_use]
     pub fn kick(&self) -> Option<&Arc<OwnedFd>> {
         self.kick.as_ref().filter(|_| self.ring.is_some())
     }
 
-    /// Notifies the driver of answers. A driver without a descriptor looks for them.
+    /// Notifies the driver of answers. A driver without a call descriptor polls.
     pub fn notify(&self) {
         signal(self.call.as_ref());
     }
 
-    /// Stops the ring, whose driver has broken a rule, and notifies the front end.
+    /// Stops a ring whose driver has broken a rule, and notifies the front end.
     pub fn break_off(&mut self) {
         self.ring = None;
         signal(self.error.as_ref());
@@ -140,7 +141,7 @@ impl Queue {
 
 fn signal(event: Option<&OwnedFd>) {
     if let Some(event) = event {
-        // A counter that is full wakes its reader as well.
+        // A counter at its maximum wakes the reader as well.
         let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
     }
 }
@@ -154,16 +155,16 @@ pub struct Session {
     memory: Memory,
     queues: Vec<Queue>,
     records: Option<Records>,
-    /// The setting of the guest, or that of the disk before.
+    /// The mode set by the guest, or else the disk's initial mode.
     is_writeback: bool,
-    /// Kept open in any case: user-mode Linux gives its device up otherwise.
+    /// Always kept open: otherwise user-mode Linux gives up the device.
     to_front_end: Option<OwnedFd>,
-    /// The message that waits for a drain, and whether it wants an acknowledgement.
+    /// The message that waits for a drain, and whether it requests an acknowledgement.
     pending: Option<(u32, bool)>,
 }
 
 impl Session {
-    /// A connection to `disk`, which begins with its cache in the mode `is_writeback`.
+    /// Creates a session for `disk`, whose cache is initially in the mode `is_writeback`.
     #[must_use]
     pub fn new(disk: DiskConfig, is_writeback: bool) -> Self {
         let mut queues = Vec::new();
@@ -181,16 +182,16 @@ impl Session {
         }
     }
 
-    /// The disk.
+    /// Returns the description of the disk.
     #[must_use]
     pub fn disk(&self) -> &DiskConfig {
         &self.disk
     }
 
-    /// A queue, with the memory in which its requests are.
+    /// Returns a queue, and the memory that contains its requests.
     ///
     /// # Panics
-    /// If the disk does not have it.
+    /// If the disk has no such queue.
     pub fn queue(&mut self, queue: usize) -> (&mut Queue, &Memory) {
         (&mut self.queues[queue], &self.memory)
     }
@@ -207,29 +208,29 @@ impl Session {
         &self.queues
     }
 
-    /// Returns whether a write is answered before it is durable. A guest that knows no flush has every write durable.
+    /// Returns whether writes are answered before they are durable. A guest without flushes has every write durable.
     #[must_use]
     pub fn is_writeback(&self) -> bool {
         self.is_writeback && self.features & virtio::FLUSH != 0
     }
 
-    /// Returns whether the guest has agreed on all of `features`.
+    /// Returns whether the guest has negotiated all of `features`.
     #[must_use]
     pub fn has(&self, features: u64) -> bool {
         self.features & features == features
     }
 
-    /// Carries out a message.
+    /// Handles a message.
     ///
     /// # Errors
-    /// If the message is wrong, with the answer that says so where the front end waits for one. Without such an answer the
-    /// front end cannot know, and the connection has to end.
+    /// If the message is invalid. Includes the answer that reports the failure if the front end waits for one;
+    /// otherwise the front end cannot know, and the connection must end.
     pub fn handle(&mut self, received: Received) -> Result<Next, (SessionError, Option<Answer>)> {
         let Received { header, payload, fds } = received;
         let message = Message::parse(header.request, &payload);
         let done =
             message.map_err(SessionError::from).and_then(|message| self.carry_out(message, fds));
-        // User-mode Linux wants an answer to the very message that agrees on answers.
+        // User-mode Linux requests an answer even to the message that negotiates answers.
         let needs_reply = header.needs_reply && self.protocol & protocol::REPLY_ACK != 0;
         let acknowledge = |result: u64| {
             needs_reply.then(|| Answer::from(message::reply_number(header.request, result)))
@@ -270,7 +271,7 @@ impl Session {
         Ok(Next::Go(Some(answer)))
     }
 
-    /// Carries out a message that changes something.
+    /// Handles a message that changes the state.
     fn set(&mut self, message: Message, fds: Vec<OwnedFd>) -> Result<(), SessionError> {
         match message {
             Message::SetFeatures(features) => {
@@ -327,7 +328,7 @@ impl Session {
                 let records = Records::open(info, &fds[0]).map_err(SessionError::Inflight)?;
                 self.records = Some(records);
             }
-            // A connection has one owner.
+            // A connection has only one owner, so ownership is not tracked.
             _ => {}
         }
         Ok(())
@@ -366,7 +367,7 @@ impl Session {
         Ok(Answer { bytes, fd: Some(file) })
     }
 
-    /// Begins a ring that has all it needs.
+    /// Starts a ring if its parameters are complete.
     fn begin(&mut self, number: usize) -> Result<(), SessionError> {
         let has_event_idx = self.has(virtio::EVENT_IDX);
         let queue = &mut self.queues[number];
@@ -386,18 +387,18 @@ impl Session {
         Ok(())
     }
 
-    /// Finds the rings anew in memory that has changed. Those whose memory is gone stop.
+    /// Maps the rings again after a change of memory. Rings whose memory has gone stop.
     fn find_rings(&mut self) -> Result<(), SessionError> {
         let running = |at: &usize| self.queues[*at].ring.is_some();
         let running = Vec::from_iter((0..self.queues.len()).filter(running));
         running.into_iter().try_for_each(|queue| self.begin(queue))
     }
 
-    /// Gives the disk another size, and notifies a front end that has agreed on such messages. Another one sees it when it
-    /// reads the configuration again.
+    /// Changes the size of the disk, and notifies the front end if it has negotiated such messages. Otherwise it sees
+    /// the size when it next reads the configuration.
     ///
     /// # Errors
-    /// If the front end does not take the message.
+    /// If the message cannot be sent.
     pub fn resize(&mut self, bytes: u64) -> io::Result<()> {
         self.disk.bytes = bytes;
         let agreed = protocol::BACKEND_REQ | protocol::CONFIG;
@@ -409,7 +410,7 @@ impl Session {
         }
     }
 
-    /// Ends a queue whose requests have finished. Returns the answer to the message that asked for it.
+    /// Stops a queue whose requests have finished. Returns the answer to the message that requested it.
     #[must_use]
     pub fn stop(&mut self, number: usize) -> Answer {
         self.pending = None;
@@ -419,8 +420,8 @@ impl Session {
         message::reply_base(number, base).into()
     }
 
-    /// Brings all queues to their state before the first message, once their requests have finished. Returns the answer, if
-    /// the front end waits for one.
+    /// Resets all queues to their initial state once their requests have finished. Returns the answer if the front end
+    /// waits for one.
     #[must_use]
     pub fn reset(&mut self) -> Option<Answer> {
         self.queues.iter_mut().for_each(|queue| *queue = Queue::default());
@@ -430,7 +431,7 @@ impl Session {
     }
 }
 
-/// The features that were agreed on, all of them offered.
+/// Checks that all negotiated features were offered.
 fn offered(features: u64, offer: u64) -> Result<u64, SessionError> {
     match features & !offer {
         0 => Ok(features),
@@ -443,7 +444,7 @@ fn exactly(fds: &[OwnedFd], wanted: usize) -> Result<(), SessionError> {
     if got == wanted { Ok(()) } else { Err(SessionError::Descriptors { got, wanted }) }
 }
 
-/// The only descriptor of a message, if it has one.
+/// Returns the only descriptor of a message, or `None` if it should have none.
 fn one(mut fds: Vec<OwnedFd>, has_fd: bool) -> Result<Option<OwnedFd>, SessionError> {
     exactly(&fds, has_fd.into())?;
     Ok(fds.pop())

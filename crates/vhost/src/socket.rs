@@ -1,4 +1,4 @@
-//! Messages over a socket that does not block: bytes, and the descriptors that come with them.
+//! Messages over a non-blocking socket: bytes, and the descriptors sent with them.
 
 use crate::message::{HEADER, Header, MOST_FDS, MOST_PAYLOAD, MessageError};
 use rustix::io::Errno;
@@ -10,32 +10,32 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A whole message.
+/// A complete message.
 #[derive(Debug)]
 pub struct Received {
-    /// Its head.
+    /// The header.
     pub header: Header,
-    /// Its payload, of as many bytes as the head says.
+    /// The payload, with the length given in the header.
     pub payload: Vec<u8>,
-    /// The descriptors that came with it.
+    /// The descriptors received with it.
     pub fds: Vec<OwnedFd>,
 }
 
-/// The end of a connection.
+/// The reason why a connection has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    /// The front end has closed it, or the system has.
+    /// The front end or the system has closed the connection.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The bytes are no message.
+    /// The bytes are not a message.
     #[error("{0}")]
     Message(#[from] MessageError),
-    /// More descriptors than any message has.
+    /// More descriptors than any message may have.
     #[error("a message with more than {MOST_FDS} descriptors")]
     Descriptors,
 }
 
-/// The message that is arriving.
+/// Assembles the message that is arriving.
 #[derive(Debug, Default)]
 pub struct Receiver {
     bytes: Vec<u8>,
@@ -44,10 +44,10 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Reads until a message is whole; `None` if the rest has not arrived yet.
+    /// Reads until a message is complete. Returns `None` if the rest has not arrived.
     ///
     /// # Errors
-    /// If the connection is over, or the bytes are no message.
+    /// If the connection has ended, or the bytes are not a message.
     pub fn receive(&mut self, socket: impl AsFd) -> Result<Option<Received>, ReceiveError> {
         loop {
             let wanted = self.header.map_or(HEADER, |header| header.size);
@@ -79,8 +79,8 @@ impl Receiver {
         }
     }
 
-    /// Reads up to `wanted` bytes in all. A read never takes bytes of the next message, whose descriptors would come with
-    /// them.
+    /// Reads up to a total of `wanted` bytes. A read never takes bytes of the next message, since its descriptors would
+    /// come with them.
     fn read(&mut self, socket: impl AsFd, wanted: usize) -> rustix::io::Result<usize> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -98,10 +98,10 @@ impl Receiver {
     }
 }
 
-/// Sends an answer, with a descriptor if it has one.
+/// Sends an answer, with its descriptor if there is one.
 ///
 /// # Errors
-/// If the front end does not take it: an answer fits into the buffer of any socket.
+/// If the answer cannot be sent: it fits into the buffer of any socket.
 pub fn send(socket: impl AsFd, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);

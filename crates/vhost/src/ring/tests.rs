@@ -1,4 +1,4 @@
-//! Rings beside a driver that writes them as the specification says.
+//! Rings with a driver that writes them as the specification says.
 
 use super::*;
 use crate::memory::RegionInfo;
@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 const SIZE: u16 = 8;
 const BYTES: u64 = 0x1_0000;
-/// The front end has the guest's memory elsewhere.
+/// The offset of the guest's memory in the front end's address space.
 const USER: u64 = 0x7000_0000;
 const DESC: u64 = 0x1000;
 const AVAIL: u64 = 0x2000;
@@ -30,9 +30,9 @@ const PLACE: RingAddress =
 /// The guest's side.
 struct Driver {
     memory: Memory,
-    /// Its index.
+    /// The index of the driver's ring.
     index: u16,
-    /// The answers that it has seen.
+    /// The number of answers seen.
     seen: u16,
 }
 
@@ -74,7 +74,7 @@ impl Driver {
         self.put(AVAIL + 2, &self.index.to_le_bytes());
     }
 
-    /// The answers since the last call: heads and lengths.
+    /// Returns the answers since the last call: heads and lengths.
     fn answers(&mut self) -> Vec<(u32, u32)> {
         let mut all = Vec::new();
         while self.seen != self.number(USED + 2) {
@@ -125,7 +125,7 @@ fn requests_pass_through_the_ring_many_times_around() {
     }
 }
 
-/// The driver names the index of the answer that it waits for.
+/// The driver announces the index of the answer that it waits for.
 #[test]
 fn a_notification_is_left_out_that_nobody_waits_for() {
     let (mut driver, mut ring) = Driver::with(true, None);
@@ -248,7 +248,7 @@ fn a_ring_that_is_nowhere_is_refused() {
     }
 }
 
-/// Requests in flight are taken again, the oldest first, before new ones.
+/// Requests in flight are taken again before new ones, oldest first.
 #[test]
 fn a_back_end_that_follows_takes_up_requests_in_flight() {
     let (records, _) = crate::inflight::Records::create(1, SIZE).expect("memory");
@@ -276,7 +276,7 @@ fn a_back_end_that_follows_takes_up_requests_in_flight() {
 }
 
 proptest! {
-    /// A guest that writes anything anywhere: an answer or an error, and no panic.
+    /// If a guest writes anything anywhere, the result is an answer or an error, but not a panic.
     #[test]
     fn a_hostile_ring_is_an_error(
         writes in prop::collection::vec((0x1000_u64..0x5000, any::<u64>()), 0..60),
