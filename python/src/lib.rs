@@ -1,7 +1,7 @@
 //! The native module of the package `blkmq`: commands of the laboratory, experiments, and schedulers written in Python.
 //!
-//! A run does not hold the interpreter's lock. It has a thread of its own, while the caller's looks for signals: Ctrl-C ends
-//! it. Everything else of the package is Python, in `python/blkmq`.
+//! A run does not hold the GIL. It uses a separate thread, while the caller's thread polls for signals, so that Ctrl-C
+//! ends it. The rest of the package is written in Python, in `python/blkmq`.
 
 mod policy;
 
@@ -14,18 +14,18 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The time between two looks for signals.
+/// The interval at which signals are polled.
 const LOOK: Duration = Duration::from_millis(20);
 
 pyo3::create_exception!(_blkmq, Error, PyRuntimeError, "A run that did not go well.");
 pyo3::create_exception!(_blkmq, UsageError, PyValueError, "Words that cannot be understood.");
 
-/// The exception with the text of the command.
+/// Converts an error of a command to an exception with its text.
 fn exception(error: embedding::Error) -> PyErr {
     if error.is_usage { UsageError::new_err(error.text) } else { Error::new_err(error.text) }
 }
 
-/// Does `work` on a thread of its own, which a signal ends by the stop that it is given.
+/// Runs `work` on a separate thread. A signal sets the stop that is passed to it.
 fn apart<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&Stop) -> Result<T, embedding::Error> + Send,
@@ -62,7 +62,7 @@ fn apart<T: Send>(
     done.map_err(exception)
 }
 
-/// The results of `blkmq sim` (with `real`, `blkmq bench`) as JSON. `policy` makes an instance of a scheduler.
+/// Returns the results of `blkmq sim` (or `blkmq bench`, if `real`) as JSON. `policy` creates instances of a scheduler.
 #[pyfunction]
 #[pyo3(signature = (words, real = false, policy = None))]
 fn run(
@@ -78,7 +78,7 @@ fn run(
     let text = apart(py, |stop| {
         made.during(stop, |factory| embedding::run(&words, false, Some(factory), stop))
     });
-    // A fault of the policy ends the run early, and is the reason for whatever came of that.
+    // A fault of the policy ends the run early, so it is the cause of any later error.
     match made.fault() {
         Some(fault) => Err(fault),
         None => text,
@@ -91,7 +91,7 @@ fn replay(py: Python<'_>, words: Vec<String>) -> PyResult<String> {
     apart(py, |stop| embedding::replay(&words, stop))
 }
 
-/// The facts about a trace as JSON.
+/// Returns the facts about a trace as JSON.
 #[pyfunction]
 fn trace_info(py: Python<'_>, words: Vec<String>) -> PyResult<String> {
     apart(py, |_| embedding::trace_info(&words))
@@ -114,7 +114,7 @@ fn schedulers() -> Vec<(&'static str, Vec<Attribute>)> {
     all.map(|(name, attributes)| (name, attributes.into_iter().map(of).collect())).collect()
 }
 
-/// Ends this process when its parent has ended, however it did.
+/// Has the kernel end this process when its parent ends.
 #[pyfunction]
 fn end_with_parent() -> PyResult<()> {
     #[cfg(target_os = "linux")]
@@ -172,7 +172,7 @@ struct Folder(Mutex<Option<embedding::Folder>>);
 
 #[pymethods]
 impl Folder {
-    /// Opens it; returns the rows in it as well.
+    /// Opens the folder. Also returns the rows in it.
     #[staticmethod]
     fn open(py: Python<'_>, folder: PathBuf, study: &Study) -> PyResult<(Self, Vec<String>)> {
         let (folder, rows) = apart(py, |_| embedding::Folder::open(&folder, &study.0))?;
@@ -188,7 +188,7 @@ impl Folder {
         })
     }
 
-    /// Waits until the rows are on the disk, and lets another program have the folder.
+    /// Waits until the rows are on disk, and releases the folder for other programs.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         apart(py, |_| {
             let folder = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,8 +1,8 @@
 //! Schedulers written in Python, for virtual time.
 //!
-//! An instance is called as one in Rust is, with the same contract, which is checked: what is picked must be held, and
-//! nothing is not an answer while anything is. An exception, or a breach of the contract, ends the run and is raised by the
-//! function that started it. Until the run has ended, its requests are picked in the order of their slots.
+//! An instance is called like one written in Rust, and the contract is checked: a picked request must be held, and a
+//! policy that holds requests must pick one. An exception, or a breach of the contract, ends the run and is raised by
+//! the function that started it. Until the run has ended, its requests are picked in the order of their slots.
 
 use blkmq_cli::embedding::{self, Stop};
 use blkmq_core::{Class, HwQueue, Instant, IoFlags, IoMeta, Op, RequestId};
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A request that the engine has given to a scheduler. Its fields change when others are merged into it.
+/// A request that the engine has given to a scheduler. Its fields change when I/Os are merged into it.
 #[pyclass(module = "blkmq")]
 pub struct Request {
     id: RequestId,
@@ -34,7 +34,7 @@ impl Request {
         }
     }
 
-    /// Anything but a read.
+    /// Whether it is not a read.
     #[getter]
     fn is_write(&self) -> bool {
         self.meta.op.is_write()
@@ -52,13 +52,13 @@ impl Request {
         self.meta.sectors
     }
 
-    /// A submitter waits for it.
+    /// Whether a submitter waits for it.
     #[getter]
     fn sync(&self) -> bool {
         self.meta.flags.contains(IoFlags::SYNC)
     }
 
-    /// The submitter that it is accounted to.
+    /// The submitter to which it is charged.
     #[getter]
     fn owner(&self) -> u64 {
         self.meta.owner.0.into()
@@ -112,7 +112,7 @@ impl Faults {
     }
 }
 
-/// A maker of instances, a class as a rule, and the faults of the instances.
+/// The callable that makes instances, usually a class, and the first fault of the instances.
 pub struct Made {
     make: Py<PyAny>,
     faults: Arc<Faults>,
@@ -126,11 +126,11 @@ struct Source {
 }
 
 thread_local! {
-    /// The source of the run on this thread. The function that builds a policy has no state of its own.
+    /// The source of the run on this thread, kept here because the function that builds a policy takes no state.
     static SOURCE: RefCell<Option<Source>> = const { RefCell::new(None) };
 }
 
-/// The factories by the names of classes: a name is kept for good, however many runs it is of.
+/// Factories by class name. Names are leaked, once for each class however many runs it has.
 static FACTORIES: Mutex<BTreeMap<String, &'static Factory>> = Mutex::new(BTreeMap::new());
 
 impl Made {
@@ -138,7 +138,7 @@ impl Made {
         Self { make, faults: Arc::default() }
     }
 
-    /// Does `work` with a factory whose instances come from the maker. They set `stop` when they fail.
+    /// Runs `work` with a factory whose instances come from the callable. They set `stop` when they fail.
     pub fn during<T>(&self, stop: &Stop, work: impl FnOnce(&'static Factory) -> T) -> T {
         let (source, name) = Python::attach(|py| {
             let name =
@@ -174,12 +174,12 @@ fn factory(name: String) -> &'static Factory {
 
 /// An instance.
 struct Policy {
-    /// `None` if it could not be made.
+    /// `None` if the instance could not be created.
     object: Option<Py<PyAny>>,
-    /// It has these methods, which it may leave out.
+    /// Whether the object has these optional methods.
     may_merge: bool,
     grown: bool,
-    /// The requests by slot, from their insertion to their completion, and whether the policy holds them.
+    /// The requests by slot, from insertion to completion, and whether the policy holds them.
     requests: Vec<Option<Py<Request>>>,
     is_held: Vec<bool>,
     held: usize,
@@ -218,7 +218,7 @@ impl Policy {
         })
     }
 
-    /// Ends the run. The first fault counts.
+    /// Ends the run. Only the first fault is kept.
     fn fail(&self, fault: PyErr) {
         self.faults.lock().get_or_insert(fault);
         self.stop.set();
@@ -228,13 +228,13 @@ impl Policy {
         self.fail(super::Error::new_err(text));
     }
 
-    /// Does `call` with the object, unless the run is to end. `None` after a fault.
+    /// Calls `call` with the object, unless the run must end. Returns `None` after a fault.
     fn with<T>(&self, call: impl FnOnce(Python<'_>, &Py<PyAny>) -> PyResult<T>) -> Option<T> {
         let object = self.object.as_ref().filter(|_| !self.stop.is_set())?;
         Python::attach(|py| call(py, object)).map_err(|fault| self.fail(fault)).ok()
     }
 
-    /// The request with the metadata that it has now.
+    /// Returns the request with its present metadata.
     fn current(&self, py: Python<'_>, cx: &Cx<'_>, rq: RequestId) -> Py<Request> {
         let request = self.requests[rq.index()].as_ref().expect("a request that was inserted");
         request.borrow_mut(py).meta = *cx.requests.get(rq);
@@ -247,7 +247,7 @@ impl Policy {
         self.held -= usize::from(before);
     }
 
-    /// The meaning of the answer to `pick`.
+    /// Interprets the answer to `pick`.
     fn picked(
         &self,
         py: Python<'_>,
@@ -290,7 +290,7 @@ impl Policy {
         }
     }
 
-    /// Any request that is held, for a run that is to end.
+    /// Returns any held request, for a run that must end.
     fn any(&self) -> Pick {
         let held = self.is_held.iter().position(|is_held| *is_held);
         held.map_or(Pick::Empty, |at| {
@@ -306,7 +306,7 @@ impl Scheduler for Policy {
         let made = Python::attach(|py| Py::new(py, Request { id: rq, meta }));
         match made {
             Ok(request) => {
-                // A request that is tried again is the same one.
+                // A requeued request keeps its object.
                 let slot = &mut self.requests[rq.index()];
                 let is_same =
                     slot.as_ref().is_some_and(|it| Python::attach(|py| it.borrow(py).id == rq));
@@ -396,7 +396,7 @@ impl Scheduler for Policy {
     }
 }
 
-/// The twin in Rust of the class `ReadsFirst` in the tests, and the results of `blkmq sim WORDS` with it.
+/// Returns the results of `blkmq sim WORDS` with the Rust twin of the test class `ReadsFirst`.
 #[pyfunction]
 pub fn reads_first(py: Python<'_>, words: Vec<String>) -> PyResult<String> {
     static FACTORY: Factory = Factory {
