@@ -1,7 +1,7 @@
-//! The program `blkmqctl`: one definition of its commands, and the way from the words of a command line to the work.
+//! The program `blkmqctl`: the definition of its commands, and their dispatch.
 //!
-//! Most commands are requests to a server, which [`ctl`] makes; [`top`] watches a server. The commands `completions` and
-//! `man` speak of `blkmqd` as well.
+//! [`ctl`] sends most commands to a server as requests; [`top`] watches a server. The commands `completions` and `man`
+//! cover `blkmqd`, too.
 
 use crate::error::Failure;
 use crate::{ctl, serve, top};
@@ -25,21 +25,21 @@ const MAN: &[&str] = &[
     "blkmqctl man --dir=/usr/local/share/man/man1",
 ];
 
-/// The program of which a text is asked for.
+/// The argument that selects the program for a text.
 fn program() -> Arg {
     let names = PossibleValuesParser::new([ctl::args::PROGRAM, serve::args::PROGRAM]);
     let arg = Arg::new("program").value_name("PROGRAM").value_parser(names);
     arg.default_value(ctl::args::PROGRAM).help("the program")
 }
 
-/// All commands, with everything that is known about their options.
+/// Defines all commands and their options.
 fn definition() -> Command {
     let completions = completions::definition(COMPLETIONS).arg(program());
     let man = man::definition("blkmqd.1, blkmqctl.1", MAN).arg(program());
     ctl::args::definition().subcommands([top::args::definition(), completions, man])
 }
 
-/// The definitions of both programs, first of the one that was named.
+/// Returns the definitions of both programs, the selected one first.
 fn programs(found: &ArgMatches) -> Vec<Command> {
     let mut all = vec![definition(), serve::args::definition()];
     let named = found.get_one::<String>("program");
@@ -49,10 +49,10 @@ fn programs(found: &ArgMatches) -> Vec<Command> {
     all
 }
 
-/// Carries out the words behind the program's name.
+/// Runs the command given by the command-line arguments.
 ///
 /// # Errors
-/// If they cannot be understood, or the work fails.
+/// If the arguments cannot be understood, or the work fails.
 pub fn run(words: &[String]) -> Result<(), Failure> {
     let Some(found) = program::understood::<Failure>(&definition, words)? else { return Ok(()) };
     match found.subcommand() {
@@ -72,7 +72,7 @@ mod tests {
     use clap::ValueEnum;
     use clap_complete::Shell;
 
-    /// The text that a command prints.
+    /// Returns the text that a command prints.
     fn made(words: &[&str]) -> String {
         let words = [ctl::args::PROGRAM].iter().chain(words);
         let found = definition().try_get_matches_from(words).expect("a line of words");

@@ -1,4 +1,4 @@
-//! The program `blkmqctl`: looks at a running server, and changes it.
+//! The program `blkmqctl`: queries and changes a running server.
 
 pub mod args;
 pub mod biolatency;
@@ -20,8 +20,8 @@ use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Asks the server, and shows its answer. Continuous output ends when `say` returns false: there is no reader any
-/// more.
+/// Sends the request and shows the answer. Continuous output ends when `say` returns false, because its reader has
+/// gone.
 ///
 /// # Errors
 /// If no server answers, or it refuses.
@@ -56,7 +56,7 @@ fn ask(wanted: &Wanted, request: &Request) -> Result<Answer, Failure> {
     }
 }
 
-/// Writes the server's file anew. A reader of it finds the old text or the new one, also after a crash.
+/// Rewrites the server's file. The replacement is atomic: readers see the old or the new text, also after a crash.
 fn save(
     wanted: &Wanted,
     output: Option<&str>,
@@ -100,7 +100,7 @@ fn shown(wanted: &Wanted, answer: &Answer) -> String {
     }
 }
 
-/// The counts at this moment.
+/// Returns the present counts.
 fn counts(wanted: &Wanted) -> Result<Stat, Failure> {
     match ask(wanted, &Request::Stat)? {
         Answer::Stat(stat) => Ok(stat),
@@ -108,7 +108,7 @@ fn counts(wanted: &Wanted) -> Result<Stat, Failure> {
     }
 }
 
-/// A line for each device, or with `--json` the fields of each.
+/// Returns a line for each device, or its fields as JSON.
 fn in_kernel_form(wanted: &Wanted, form: KernelForm) -> Result<String, Failure> {
     let devices = counts(wanted)?.devices;
     if wanted.json {
@@ -126,7 +126,7 @@ fn in_kernel_form(wanted: &Wanted, form: KernelForm) -> Result<String, Failure> 
     Ok(lines.collect())
 }
 
-/// Which export waited behind which so far.
+/// Returns which export has waited behind which so far.
 fn waits(wanted: &Wanted) -> Result<Waits, Failure> {
     match ask(wanted, &Request::Waits)? {
         Answer::Waits(waits) => Ok(waits),
@@ -134,7 +134,7 @@ fn waits(wanted: &Wanted) -> Result<Waits, Failure> {
     }
 }
 
-/// For each interval, shows the difference of the counts at its ends.
+/// Shows the difference between the counts at the ends of each interval.
 fn each_interval<T>(
     (every, count): (Duration, u32),
     counts: impl Fn() -> Result<T, Failure>,
@@ -162,7 +162,7 @@ fn biolatency(wanted: &Wanted, choice: Choice, before: &Stat, now: &Stat) -> Str
     if wanted.json { text::json(&all) } else { biolatency::text(&all) }
 }
 
-/// A table of figures, which has a form in JSON as well.
+/// Shows figures as a table or as JSON.
 fn tabled<T: Serialize>(wanted: &Wanted, figures: &T, text: fn(&T, usize) -> String) -> String {
     if wanted.json {
         text::json(figures)

@@ -2,7 +2,7 @@
 
 use blkmq_terminal::{OutputError, UsageError, program};
 
-/// Why a program ends early.
+/// The reason why a program ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The command line cannot be understood.
@@ -11,10 +11,10 @@ pub enum Failure {
     /// Standard output cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// The server could not start, a thread of it failed, or it refused a request.
+    /// The server could not start, one of its threads failed, or it refused a request.
     #[error("{0}")]
     Server(String),
-    /// A recording could not be written; where, and why.
+    /// A recording could not be written; the message has the place and the reason.
     #[error("{0}")]
     Recording(String),
 }

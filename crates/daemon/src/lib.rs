@@ -1,8 +1,8 @@
-//! The programs of the block server: `blkmqd`, which serves devices over NBD, and `blkmqctl`, which looks at a running
-//! server and changes it.
+//! The programs of the block server: `blkmqd`, which serves devices over NBD, and `blkmqctl`, which queries and changes
+//! a running server.
 //!
-//! The server itself is `blkmq-server`. Here are its command line and its configuration file, its place among the
-//! services of a machine, and the client of its socket for control.
+//! The server itself is in `blkmq-server`. This crate has its command line, its configuration file, its integration
+//! with the service manager, and the client of its control socket.
 
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
@@ -19,13 +19,13 @@ mod virtual_figures;
 use blkmq_terminal::program;
 use std::process::ExitCode;
 
-/// `blkmqd`: carries out its command line, and returns the exit code.
+/// `blkmqd`: runs its command line and returns the exit code.
 #[must_use]
 pub fn blkmqd() -> ExitCode {
     program::run(serve::args::PROGRAM, serve::program)
 }
 
-/// `blkmqctl`: carries out its command line, and returns the exit code.
+/// `blkmqctl`: runs its command line and returns the exit code.
 #[must_use]
 pub fn blkmqctl() -> ExitCode {
     program::run(ctl::args::PROGRAM, client::run)

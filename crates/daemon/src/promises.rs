@@ -1,18 +1,20 @@
-//! How exports fare, and how their promises stand, as lines for people: what `list`, `stat` and `top` say below their tables.
+//! The condition of exports and the state of their promises, as the lines that `list`, `stat` and `top` print below
+//! their tables.
 
 use blkmq_server::control::{
     Bounded, Condition, ExportStat, Figures, FloorStat, GoalStat, Stat, time,
 };
 
-/// A line: bad news first.
+/// A line. Bad news comes first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
     pub text: String,
-    /// Not all is well.
+    /// Whether something is wrong.
     pub is_bad: bool,
 }
 
-/// The lines of the interval between two counts: one for each device and export that does not fare well, then the promises.
+/// Returns the lines of the interval between two counts: first one for each device and export that is not well, then
+/// the promises.
 pub fn lines(before: &Stat, now: &Stat) -> Vec<Line> {
     let seconds = now.at.saturating_sub(before.at) as f64 / 1e9;
     let devices = now.devices.iter().map(|it| (&it.name, &it.condition));
@@ -45,7 +47,7 @@ fn named(export: &str) -> &str {
     if export.is_empty() { "(unnamed)" } else { export }
 }
 
-/// The goals and the floor of an export, and how they stand.
+/// Returns the goals and the floor of an export, and their state.
 pub fn promised(goals: &[GoalStat], floor: &FloorStat) -> Vec<String> {
     let mut parts = Vec::from_iter(goals.iter().map(goal));
     if !floor.promised.is_empty() {
@@ -64,7 +66,7 @@ fn goal(goal: &GoalStat) -> String {
     text
 }
 
-/// The figures of an export that came between.
+/// Returns the growth of an export's figures.
 fn grown(now: &ExportStat, before: &ExportStat) -> Figures {
     let each = |of: fn(&Figures) -> &[u64; 3]| {
         std::array::from_fn(|at| of(&now.figures)[at].saturating_sub(of(&before.figures)[at]))
@@ -77,7 +79,7 @@ fn grown(now: &ExportStat, before: &ExportStat) -> Figures {
     }
 }
 
-/// The use of each ceiling that is set.
+/// Returns the use of each ceiling that is set.
 fn ceilings(max: &str, came: &Figures, seconds: f64) -> Vec<String> {
     let ios = |at: usize| came.ios[at] + came.merged[at];
     let used = |word: &str| match word {
@@ -107,7 +109,7 @@ fn bytes(number: f64) -> String {
     format!("{:.1} {unit}", number / of)
 }
 
-/// The bounds of exports without a goal.
+/// Describes the bounds of exports without a goal.
 fn bounded(bounds: &Bounded) -> String {
     let one = |(name, bound): (&String, &u64)| match name.as_str() {
         "length" => format!("requests of {} KiB", bound / 1024),

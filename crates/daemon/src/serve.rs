@@ -1,7 +1,7 @@
-//! The program `blkmqd`: devices, each under a scheduler, as exports over NBD.
+//! The program `blkmqd`: serves devices, each under a scheduler, as exports over NBD.
 //!
-//! The server is `blkmq-server`'s. This module makes it from the command line, says where it listens, and ends it when
-//! a signal asks for that.
+//! `blkmq-server` implements the server. This module creates it from the command line, reports its addresses, and ends
+//! it on a signal.
 
 mod access;
 pub mod args;
@@ -43,10 +43,10 @@ use std::path::Path;
 use std::sync::Arc;
 use wanted::{DiskChoice, Wanted};
 
-/// Carries out the words behind the program's name.
+/// Runs the command given by the command-line arguments.
 ///
 /// # Errors
-/// If they cannot be understood, or as [`run`].
+/// If the arguments cannot be understood, or as [`run`].
 pub fn program(words: &[String]) -> Result<(), Failure> {
     let say = |text: &str| Ok(print(text)?);
     if machine::is_asked(words) {
@@ -64,10 +64,10 @@ pub fn program(words: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Serves, or checks a file. See [`serve`].
+/// Serves, or checks a configuration file. See [`serve`].
 ///
 /// # Errors
-/// If the file has a fault, the server cannot start, or a thread of it failed.
+/// If the file has a fault, the server cannot start, or one of its threads failed.
 fn run(asked: Asked, say: impl Fn(&str) -> Result<(), Failure>) -> Result<(), Failure> {
     match asked {
         Asked::Serve(wanted, path) => serve(*wanted, path, say),
@@ -81,7 +81,7 @@ fn run(asked: Asked, say: impl Fn(&str) -> Result<(), Failure>) -> Result<(), Fa
     }
 }
 
-/// Says the faults of a file.
+/// Reports the faults of a file.
 fn faulty<T>(
     path: &str,
     faults: &[String],
@@ -93,7 +93,7 @@ fn faulty<T>(
     Err(UsageError::new(format!("{path}: faults: {}", faults.len())).into())
 }
 
-/// Lists the faults of a file, or those that `look` finds if it has none.
+/// Reports the faults of a file, or, if it has none, those that `look` finds.
 fn check(
     path: &str,
     look: fn(&Wanted) -> Vec<String>,
@@ -113,24 +113,24 @@ fn check(
     }
 }
 
-/// Serves until SIGTERM or SIGINT: then answers the requests in flight and returns. A second signal ends the program.
-/// SIGHUP reads the file at `path` again.
+/// Serves until SIGTERM or SIGINT, then answers the requests in flight and returns. A second signal ends the program.
+/// SIGHUP reloads the file at `path`.
 fn serve(
     wanted: Wanted,
     path: Option<String>,
     say: impl Fn(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let failed = |what: String| Failure::Server(what);
-    // While this is the only thread: it takes them out of the environment.
+    // Called while there is only one thread: it changes the environment.
     let handed_over = ListenFd::from_env();
     let is_followed = handed_over.len() > 0;
     let set_level = log::start(wanted.log, wanted.log_format);
     let heard = Heard::start().map_err(|e| failed(e.to_string()))?;
     sockets::check(&wanted, &handed_over).map_err(failed)?;
     let disks = disks(&wanted, &heard).map_err(failed)?;
-    // Last, so that a client that reaches the server is answered.
+    // Listens last, so that a client that can connect is answered.
     let listeners = sockets::listeners(&wanted, handed_over).map_err(failed)?;
-    // Clients may have an answer from the first moment on, and a signal then has the server drain.
+    // Set first: clients may get answers from now on, and after that a signal must drain the server.
     heard.serves();
     let mut server = start(&wanted, disks, listeners).map_err(failed)?;
     let control = wanted.control.path(server.listening());
@@ -150,7 +150,7 @@ fn serve(
     let (devices, exports) = (server.disks().len(), server.exports().len());
     supervisor::ready(&format!("serves {exports} exports of {devices} devices"));
     while heard.wait() == signals::Asked::Reload {
-        // Its lines are logged.
+        // The result is ignored, since reloading logs its lines.
         let _ = Running(Arc::clone(&reloader)).reload(&|| heard.is_serving());
     }
     supervisor::stopping();
@@ -159,12 +159,12 @@ fn serve(
     drained.map_err(|e: io::Error| failed(e.to_string()))
 }
 
-/// This program, as the clients of control know it.
+/// The interface of this program to clients of the control socket.
 struct Running(Arc<Reloader>);
 
 impl Program for Running {
     fn drain(&self) {
-        // To this process, which has a handler for it.
+        // Sent to this process, which handles it.
         let _ = signal_hook::low_level::raise(SIGTERM);
     }
 
@@ -198,8 +198,8 @@ impl Program for Running {
     }
 }
 
-/// Opens a device, with patience if it is in use. A file that has to be laid out is made first, so that a signal can end
-/// that.
+/// Opens a device, retrying while it is in use. A file that must be laid out is created first, so that a signal can
+/// interrupt that.
 fn open(description: &str, heard: &Heard) -> Result<Device, OpenError> {
     if let Some(Ok((path, options))) = blkmq::uring::Options::described(description)
         && let Some(bytes) = options.size_bytes.filter(|_| !options.readonly)
@@ -216,7 +216,7 @@ fn open(description: &str, heard: &Heard) -> Result<Device, OpenError> {
     patient(|| blkmq::open(description), OpenError::is_busy)
 }
 
-/// The devices, each under its scheduler.
+/// Opens the devices, each under its scheduler.
 fn disks(wanted: &Wanted, heard: &Heard) -> Result<Vec<Disk>, String> {
     let start = |(at, disk): (usize, &DiskChoice)| {
         let device = open(&disk.device, heard).map_err(|e| e.to_string())?;
@@ -226,7 +226,7 @@ fn disks(wanted: &Wanted, heard: &Heard) -> Result<Vec<Disk>, String> {
     wanted.disks.iter().enumerate().map(start).collect()
 }
 
-/// An open device under its scheduler, for so many threads.
+/// Starts the scheduler of an open device, for `threads` threads.
 fn started(disk: &DiskChoice, device: Device, threads: u16) -> Result<Disk, String> {
     let SchedulerChoice { factory, options, choice, .. } = &disk.scheduler;
     let started = match choice {
@@ -257,10 +257,10 @@ fn start(wanted: &Wanted, disks: Vec<Disk>, listeners: Vec<Listener>) -> Result<
         .map_err(|e| e.to_string())
 }
 
-/// Starts HTTP, if it is wanted. Returns the address of the page, with its key.
+/// Starts HTTP if it is configured. Returns the address of the page, with its key.
 fn start_http(wanted: &Wanted, server: &mut Server) -> Result<Option<String>, String> {
     let Some(http) = &wanted.http else { return Ok(None) };
-    // For the user of the server only, as the socket for control is.
+    // The socket is restricted to the user of the server, like the control socket.
     let bind = || Listener::bind(&http.address, &Rights::default());
     let listener = patient(bind, |error| error.kind() == io::ErrorKind::AddrInUse);
     let listener = listener.map_err(|e| format!("cannot listen on {}: {e}", http.address))?;
@@ -269,7 +269,7 @@ fn start_http(wanted: &Wanted, server: &mut Server) -> Result<Option<String>, St
     Ok(Some(Http::page(&at, &key)))
 }
 
-/// The devices and exports of the server, and the addresses to paste into clients.
+/// Returns the devices and exports of the server, and addresses for clients.
 fn welcome(wanted: &Wanted, server: &Server, control: Option<&Path>, page: Option<&str>) -> String {
     let mut text = String::new();
     for (number, disk) in (1..).zip(server.disks()) {

@@ -1,5 +1,5 @@
-//! Tests: the figures that operators see, of runs in virtual time. Every value follows from the load by hand, or is in
-//! the client's own list of latencies.
+//! Tests the figures shown to operators with runs in virtual time. Every value is derived from the load by hand, or
+//! from the client's own list of latencies.
 
 use crate::ctl::biolatency::{self, Choice};
 use crate::ctl::{stat, sys};
@@ -13,15 +13,15 @@ use serde_json::Value;
 
 const MS: u64 = 1_000_000;
 
-/// A queue that counts, in virtual time, and its only client.
+/// A queue with statistics in virtual time, and its only client.
 struct World {
     scheduler: &'static str,
     queue: Queue<()>,
     client: Submitter<()>,
     now: Instant,
-    /// By cookie: the operation, and when it was pushed.
+    /// The operation and the time of submission, by cookie.
     pushed: Vec<(Op, Instant)>,
-    /// By operation (reads, writes): the nanoseconds until the client had each of its I/Os back.
+    /// By operation (reads, writes): the nanoseconds from the submission of each I/O until the client has reaped it.
     latencies: [Vec<u64>; 2],
 }
 
@@ -59,7 +59,7 @@ impl World {
         });
     }
 
-    /// Goes from one event of the device to the next, up to `end`.
+    /// Advances from one event of the device to the next, up to `end`.
     fn until(&mut self, end: Instant) {
         self.reap();
         while let Some(next) = self.client.next_deadline().filter(|next| *next <= end) {
@@ -75,9 +75,10 @@ impl World {
     }
 }
 
-/// The columns of `iostat -x` by the formulas of sysstat: from two lines of `/sys/block/X/stat`, `ms` milliseconds apart.
+/// Computes the columns of `iostat -x` by the formulas of sysstat from two lines of `/sys/block/X/stat`, `ms`
+/// milliseconds apart.
 fn iostat(before: &[u64; 17], now: &[u64; 17], ms: f64) -> Vec<(String, f64)> {
-    // By the number of the field, from 1.
+    // Fields are numbered from 1.
     let grown = |field: usize| (now[field - 1] - before[field - 1]) as f64;
     let over = |part: f64, all: f64| if all > 0.0 { part / all } else { 0.0 };
     let mut all = Vec::new();
@@ -97,15 +98,15 @@ fn iostat(before: &[u64; 17], now: &[u64; 17], ms: f64) -> Vec<(String, f64)> {
     all
 }
 
-/// Ten seconds of a load with a period of 10 ms, on a device that serves two requests at a time, 100 us each:
+/// Runs ten seconds of a load with a period of 10 ms, on a device that serves two requests at a time, 100 us each:
 ///
-/// - four neighbouring writes of 4 KiB in a plug, which are one request;
+/// - four neighbouring writes of 4 KiB in a plug, which become one request;
 /// - three reads of 8 KiB at the same time, one of which waits for 100 us;
 /// - a discard of 64 KiB.
 fn periodic(scheduler: &'static str) -> (Stat, Stat) {
     let device = "null,irqmode=2,completion_nsec=100000,hw_queue_depth=2,submit_queues=1,discard=1";
     let mut world = World::new(device, scheduler);
-    // Counts that are there before are in no rate.
+    // Counts from before the interval must not affect any rate.
     world.push(Op::Read, 4096, 4);
     world.client.flush(world.now);
     world.until(Instant::from_nanos(3 * MS));
@@ -127,7 +128,7 @@ fn periodic(scheduler: &'static str) -> (Stat, Stat) {
     (before, world.stat())
 }
 
-/// The values of that load, by hand.
+/// The expected values of that load, derived by hand.
 const PERIODIC: [(&str, f64); 20] = [
     ("r/s", 300.0),
     ("rkB/s", 2400.0),
@@ -166,7 +167,7 @@ fn iostats_formulas_on_the_lines_of_a_known_load_give_its_rates() {
             let fields: Vec<u64> = text.split_whitespace().map(|it| it.parse().unwrap()).collect();
             <[u64; 17]>::try_from(fields).expect("17 fields")
         };
-        // The first read took 0.1 ms, which the line before rounds down: 0.1 ms of 400 + 100 + 100.
+        // The first read took 0.1 ms, which the earlier line rounds down: 0.1 ms of 400 + 100 + 100.
         let found = iostat(&line(&before), &line(&now), 10_000.0);
         for ((name, value), (column, expected)) in found.iter().zip(PERIODIC) {
             assert_eq!(name, column);
@@ -202,7 +203,7 @@ fn the_columns_of_stat_and_top_are_exact() {
     }
 }
 
-/// The longest time that shares a bucket with `ns`: six bits are kept.
+/// Returns the longest time in the same bucket as `ns`: buckets keep six bits.
 fn end_of_bucket(ns: u64) -> u64 {
     let dropped = (u64::BITS - ns.leading_zeros()).saturating_sub(6);
     ns | ((1 << dropped) - 1)
@@ -215,9 +216,9 @@ fn histograms_are_those_of_the_clients_own_latencies() {
         let mut rng = Rng::new(7);
         for _ in 0..3000 {
             let op = if rng.below(3) == 0 { Op::Write } else { Op::Read };
-            // With gaps, so that none merge: a request has the time of its oldest I/O alone.
+            // Sectors with gaps, so that nothing merges: each request has only the time of its oldest I/O.
             world.push(op, rng.below(4096) * 16, 4);
-            // Bursts of up to eight, and times between them.
+            // Bursts of up to eight I/Os, with pauses between them.
             if rng.below(4) == 0 || world.client.in_flight() > 40 {
                 world.client.flush(world.now);
                 world.until(world.now + Nanos(rng.below(400_000)));

@@ -9,14 +9,14 @@ use std::path::Path;
 use std::process::{Child, Command};
 use tempfile::TempDir;
 
-/// A folder, and this user, to whom it belongs.
+/// Creates a folder owned by this user, and returns the user's id.
 fn own() -> (TempDir, u32) {
     let folder = tempfile::tempdir().expect("a folder");
     let user = folder.path().metadata().expect("it is there").uid();
     (folder, user)
 }
 
-/// The text of a file with two exports, for these rules.
+/// Returns a configuration of two exports with these rules.
 fn file(folder: &Path, gold: &str, silver: &str) -> String {
     format!(
         "listen = 'unix:{}'\n[[device]]\nname = 'd'\ndevice = 'memory,size=16'\n\
@@ -26,7 +26,7 @@ fn file(folder: &Path, gold: &str, silver: &str) -> String {
     )
 }
 
-/// A client of the export called `name`; `None` if the server closes it.
+/// Returns a client of the export `name`, or `None` if the server closes the connection.
 fn client(folder: &Path, name: &str) -> Option<UnixStream> {
     let mut socket = UnixStream::connect(folder.join("data")).expect("it listens");
     let mut bytes = [0; 134];
@@ -43,7 +43,7 @@ fn started(folder: &Path, text: &str) -> Child {
     serve(&[path.to_str().expect("text")]).0
 }
 
-/// The attack of a review, over a local socket: the export of another user is refused, and the log has a line.
+/// Attempts to use another user's export over a local socket: the client is refused, and the log says so.
 #[test]
 fn a_refusal_is_logged_with_peer_identity_and_export() {
     let (folder, user) = own();
@@ -53,7 +53,7 @@ fn a_refusal_is_logged_with_peer_identity_and_export() {
     let mut gold = client(at, "gold").expect("it is this user's");
     assert!(client(at, "silver").is_none());
     assert!(client(at, "copper").is_none());
-    // Another user's from now on, without a restart: the connection ends.
+    // After a reload without a restart, the export belongs to another user: the connection ends.
     std::fs::write(at.join("serve.toml"), file(at, &other, &own)).expect("it can be written");
     let control = at.join("data.control");
     let expected = format!("export 'gold': allow: {other}\nexport 'silver': allow: {own}\n");
@@ -104,7 +104,7 @@ fn a_failed_handshake_of_tls_is_a_warning_with_the_peer() {
     assert!(check(&[]).contains("no faults"), "only the folder knows that there is no ca-cert.pem");
     let faults = check(&["--open"]);
     assert!(faults.contains("'cn:gold' can never match, since clients need no"), "{faults}");
-    // Clients need certificates, and then no more: a reload would close the server to all.
+    // Clients need certificates, and after the reload they would not: no client could connect any more.
     std::fs::write(at("ca-cert.pem"), made.cert.pem()).expect("it can be written");
     let child = start(&["--allow=cn:gold"]);
     std::fs::remove_file(at("ca-cert.pem")).expect("it is there");
@@ -118,7 +118,7 @@ fn a_failed_handshake_of_tls_is_a_warning_with_the_peer() {
     socket.write_all(&starttls).expect("it reads");
     socket.read_exact(&mut [0; 20]).expect("an answer");
     socket.write_all(b"this is no TLS at all, not even half of it").expect("it reads");
-    // Its end, or the reset that unread bytes cause.
+    // The connection ends, or is reset because of unread bytes.
     let _ = socket.read_to_end(&mut Vec::new());
     let (_, log) = end(child, "-TERM");
     let process = format!("peer=\"process {}\"", std::process::id());

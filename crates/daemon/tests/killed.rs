@@ -1,4 +1,4 @@
-//! Virtual disks of a server that is killed: the server that follows takes up the requests in flight.
+//! Virtual disks of a server that is killed: the next server takes over the requests in flight.
 
 use crate::guest::{Ask, Guest, IN, OUT, SIZE};
 use crate::serve::serve;
@@ -7,11 +7,11 @@ use std::process::Child;
 use std::time::Duration;
 
 const QUEUES: u16 = 2;
-/// Requests in flight in each queue, 100 in all.
+/// Requests in flight in each queue; 100 in total.
 const PLACES: u16 = 50;
 const BYTES: u32 = 4096;
 
-/// The number of kills; `BLKMQ_KILLS` asks for another one.
+/// Returns the number of kills; `BLKMQ_KILLS` overrides it.
 fn kills() -> u32 {
     std::env::var("BLKMQ_KILLS").map_or(20, |text| text.parse().expect("a number"))
 }
@@ -32,12 +32,12 @@ fn sector(queue: u16, place: u16) -> u64 {
     u64::from(queue * SIZE + place) * 8
 }
 
-/// The byte that a round writes at a place: it differs from those of the rounds before.
+/// Returns the byte that a round writes at a place, different from that of the previous rounds.
 fn byte(round: u32, queue: u16, place: u16) -> u8 {
     (round * 7) as u8 ^ (queue * 128 + place) as u8
 }
 
-/// Takes the answers that are there, or waits for some. Each request is answered once.
+/// Takes the available answers, or waits for some. Each request must be answered once.
 fn count(answers: Vec<(u16, u32, u8)>, answered: &mut [u32]) {
     for (place, _, status) in answers {
         assert_eq!(status, 0, "the request at place {place}");
@@ -51,7 +51,7 @@ fn a_killed_server_loses_no_request_of_a_guest_and_answers_none_twice() {
     let mut server = served(folder.path());
     let socket = folder.path().join("gold.sock");
     let mut guest = Guest::start(&socket, QUEUES, 0);
-    // How many rounds found the server with none, some and all of the requests answered.
+    // The numbers of rounds in which no, some and all requests had been answered.
     let mut found = [0; 3];
     for round in 0..kills() {
         for queue in 0..QUEUES {
@@ -62,7 +62,7 @@ fn a_killed_server_loses_no_request_of_a_guest_and_answers_none_twice() {
             }
             guest.kick(queue);
         }
-        // From the kick to 1 ms later: before, within and behind the writes.
+        // Up to 1 ms after the kick: before, during and after the writes.
         std::thread::park_timeout(Duration::from_micros(u64::from(round * 37 % 100) * 10));
         server.kill().expect("it runs");
         server.wait().expect("it was started here");

@@ -1,5 +1,5 @@
-//! Every file of tests here, in one program: the engine's generic code is compiled and linked once for all of them.
-//! `cargo test -p blkmq-daemon --test all serve::` runs one file.
+//! All test files in one program, so that the engine's generic code is compiled and linked only once. `cargo test -p
+//! blkmq-daemon --test all serve::` runs one file.
 
 #![cfg(target_os = "linux")]
 
@@ -18,5 +18,5 @@ mod top;
 
 /// The server.
 const BLKMQD: &str = env!("CARGO_BIN_EXE_blkmqd");
-/// Its client, which is the program of most terminals.
+/// The client, used in most tests of terminals.
 const BIN: &str = env!("CARGO_BIN_EXE_blkmqctl");

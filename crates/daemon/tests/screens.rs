@@ -1,5 +1,5 @@
-//! The programs on a terminal: widths, locales and terminals that can do little, Ctrl-C; and where their output goes
-//! nowhere: a full disk, a closed pipe.
+//! The programs on terminals of different widths, locales and capabilities, with Ctrl-C, and with outputs that fail: a
+//! full disk, a closed pipe.
 
 use crate::pty::{CTRL_C, Terminal, lines};
 use crate::{BIN, BLKMQD};
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// A server with a device whose name is long, and the option by which `blkmqctl` reaches it.
+/// A server with a device that has a long name, and the option by which `blkmqctl` reaches it.
 struct Server {
     child: Child,
     socket: String,
@@ -43,7 +43,7 @@ impl Drop for Server {
     }
 }
 
-/// The command of a line whose first word is a program.
+/// Returns the command for a line whose first word is a program.
 fn command(line: &str) -> Command {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().expect("a program"));
@@ -51,7 +51,7 @@ fn command(line: &str) -> Command {
     command
 }
 
-/// A line of each command that ends by itself, behind its program; pages of help among them.
+/// Returns a command line for each command that ends without a signal, including help pages.
 fn every_command(server: &Server) -> Vec<String> {
     let asked = ["list", "get", "stat --count=1", "diff", "top --once"];
     let mut all = Vec::from(asked.map(|words| format!("{BIN} {} {words}", server.socket)));
@@ -61,7 +61,7 @@ fn every_command(server: &Server) -> Vec<String> {
     all
 }
 
-/// `blkmqctl` ignored the width.
+/// Regression test: `blkmqctl` ignored the width.
 #[test]
 fn no_command_is_wider_than_its_terminal() {
     let server = Server::start();
@@ -77,7 +77,7 @@ fn no_command_is_wider_than_its_terminal() {
     }
 }
 
-/// Lines that would mean something else if they were broken: single words of a command.
+/// Returns whether a line is a part of a command that would change its meaning if it were broken.
 fn is_as_it_is(line: &str) -> bool {
     !line.trim().trim_end_matches(" \\").contains(' ') && line.contains("--")
 }
@@ -132,8 +132,8 @@ fn a_closed_pipe_ends_every_command_quietly() {
     }
 }
 
-/// `stat` and `biolatency` went on asking the server for ever after their reader had gone; `biolatency` without I/O wrote
-/// nothing, and so could not even have learnt of it.
+/// Regression test: `stat` and `biolatency` continued to query the server after their reader had gone. Without I/O
+/// `biolatency` wrote nothing, so that it could not even notice.
 #[test]
 fn a_closed_pipe_ends_what_goes_on_for_ever() {
     let server = Server::start();
@@ -145,7 +145,7 @@ fn a_closed_pipe_ends_what_goes_on_for_ever() {
     ] {
         let line = format!("{BIN} {} {words}", server.socket);
         let mut child = command(&line).stdout(Stdio::piped()).spawn().expect("it starts");
-        // The reader goes after the first line, as `head` does.
+        // The reader closes the pipe after the first line, like `head`.
         let mut reader = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut first = String::new();
         reader.read_line(&mut first).expect("it writes text");
@@ -164,7 +164,7 @@ fn ctrl_c_ends_what_goes_on_for_ever() {
     terminal.until("aqu-sz");
     terminal.press(CTRL_C);
     let (shown, status) = terminal.end();
-    // The signal ends it as it does by default: nothing is half done.
+    // The signal ends the program by its default action: there is no partial work.
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(2), "{shown}");
     assert!(!shown.contains("panicked"), "{shown}");
 }

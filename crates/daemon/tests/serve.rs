@@ -1,4 +1,4 @@
-//! `blkmqd`, as a user starts and ends it.
+//! `blkmqd`, started and ended as by a user.
 
 use crate::{BIN, BLKMQD};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A server, and the lines that it printed when it was ready.
+/// Starts a server. Returns it with the lines that it printed up to its readiness.
 pub fn serve(args: &[&str]) -> (Child, Vec<String>) {
     let mut command = Command::new(BLKMQD);
     started(command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()))
@@ -20,7 +20,7 @@ fn started(command: &mut Command) -> (Child, Vec<String>) {
     (child, lines)
 }
 
-/// The lines of a server until it serves or ends.
+/// Returns the lines of a server until it serves or ends.
 pub fn ready(child: &mut Child) -> Vec<String> {
     let mut lines = Vec::new();
     for line in BufReader::new(child.stdout.as_mut().expect("it is piped")).lines() {
@@ -38,7 +38,7 @@ pub fn end(child: Child, signal: &str) -> (Option<i32>, String) {
     ended(child)
 }
 
-/// Its exit code and what it wrote to standard error.
+/// Waits for the end. Returns the exit code and standard error.
 pub fn ended(mut child: Child) -> (Option<i32>, String) {
     let code = child.wait().expect("it ends").code();
     let mut errors = String::new();
@@ -78,7 +78,7 @@ fn a_server_says_where_it_is_and_ends_when_it_is_told() {
     }
 }
 
-/// Regression test: the server said nothing for the minutes that a large file took.
+/// Regression test: the server printed nothing for minutes while it laid out a large file.
 #[test]
 fn a_file_that_is_laid_out_is_named_before_the_server_is_ready() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -116,8 +116,8 @@ fn what_cannot_be_served_is_refused_with_what_can() {
     assert!(code == Some(1) && error.contains("not in a disk of 1073741824 bytes"), "{error}");
 }
 
-/// A signal between the first answer to a client and the server's own word that it serves ended the program at that moment,
-/// with 1 and whatever was in flight.
+/// Regression test: a signal between the first answer to a client and the server's own note that it serves ended the
+/// program with exit code 1, dropping the requests in flight.
 #[test]
 fn a_signal_after_the_first_answer_has_the_server_drain() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -153,7 +153,7 @@ fn sockets_that_are_handed_over_are_served_and_left_alone() {
         started(command.env_remove("LISTEN_PID"))
     };
     for _ in 0..2 {
-        // Before the server is there: it waits in the socket.
+        // Connects before the server exists: the client waits in the socket.
         let mut client = UnixStream::connect(&socket).expect("it listens");
         let (child, lines) = start(&[]);
         let uri = format!("  nbd+unix:///disk?socket={}", socket.display());
@@ -192,7 +192,7 @@ fn a_disk_that_another_server_leaves_is_waited_for() {
     second.kill().and_then(|()| second.wait()).expect("it ends");
 }
 
-/// Runs `blkmqctl` with `words`. Returns its exit code, its output and its errors.
+/// Runs `blkmqctl` with `words`. Returns its exit code, output and errors.
 pub fn ctl(control: &Path, words: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(BIN);
     let output = command.arg("--socket").arg(control).args(words).output();
@@ -326,8 +326,8 @@ fn a_file_is_checked_served_and_read_again() {
     assert!(code == Some(0) && log.contains("reload: export 'gold': weight=9"), "{log}");
 }
 
-/// Regression test: a scheduler that was switched back to had its defaults, not the options of the file; a reload said that
-/// nothing had changed, and no command showed the difference or kept it.
+/// Regression test: switching a scheduler back gave it its defaults, not the options of the file; a reload reported no
+/// change, and no command could show or save the difference.
 #[test]
 fn what_differs_from_the_file_is_shown_and_saved_and_a_switch_keeps_its_options() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -385,7 +385,7 @@ fn what_differs_from_the_file_is_shown_and_saved_and_a_switch_keeps_its_options(
     let mode = std::fs::metadata(&file).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o640);
     assert_eq!(say(&["diff"]), format!("{}\n", expected[7]));
-    // The file and the server agree: a reload sets the same again.
+    // The file and the server agree: a reload changes nothing.
     say(&["reload"]);
     assert_eq!(say(&["diff"]), format!("{}\n", expected[7]));
     std::fs::write(&file, "nonsense").expect("the folder is ours");
@@ -396,7 +396,7 @@ fn what_differs_from_the_file_is_shown_and_saved_and_a_switch_keeps_its_options(
     assert_eq!(end(child, "-TERM").0, Some(0));
 }
 
-/// Names that TOML has to escape are found in the file again.
+/// Names that TOML must escape are found in the file again.
 #[test]
 fn settings_of_an_export_with_an_odd_name_are_saved() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -457,7 +457,7 @@ fn a_reload_renews_certificates_without_a_file_too() {
     );
     let (child, _) = serve(&[&listen, &tls, "--device=null"]);
     let control = at("data.control");
-    // A client that begins no TLS, and leaves as the protocol wants it.
+    // A client without TLS, which disconnects as the protocol demands.
     let mut plain = UnixStream::connect(at("data")).expect("it listens");
     plain.read_exact(&mut [0; 18]).expect("it greets");
     let abort = [&1_u32.to_be_bytes()[..], b"IHAVEOPT", &2_u32.to_be_bytes(), &[0; 4]].concat();
@@ -482,7 +482,7 @@ fn a_file_and_options_exclude_each_other() {
     assert!(output.status.code() == Some(2) && errors.contains("--device"), "{errors}");
 }
 
-/// Without a named scheduler, exports of one device share it by their weights.
+/// If no scheduler is named, exports of one device share it by weight.
 #[test]
 fn exports_that_compete_have_a_scheduler_that_shares() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! `blkmqd` beside devices that fail and change, starts that are broken off, and files that are no disks.
+//! `blkmqd` with devices that fail and change, interrupted starts, and files that are not disks.
 
 use crate::serve::{ctl, end, ended, ready, serve};
 use crate::{BIN, BLKMQD};
@@ -31,7 +31,7 @@ impl Scene {
         format!("--listen=unix:{}", self.at("sock").display())
     }
 
-    /// A file of `mib` MiB without data, and the option that serves it.
+    /// Creates a sparse file of `mib` MiB. Returns it with the option that serves it.
     fn file(&self, mib: u64) -> (File, String) {
         let path = self.at("disk.img");
         let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path);
@@ -40,12 +40,12 @@ impl Scene {
         (file, format!("--device=uring:{}", path.display()))
     }
 
-    /// A client of the only export, with simple replies.
+    /// Returns a client of the only export, with simple replies.
     fn client(&self) -> Client {
         self.client_of("")
     }
 
-    /// A client of this export.
+    /// Returns a client of the export `export`.
     fn client_of(&self, export: &str) -> Client {
         let mut socket = UnixStream::connect(self.at("sock")).expect("it listens");
         let mut bytes = [0; 152];
@@ -74,7 +74,7 @@ impl Client {
         self.0.write_all(&request).expect("it reads");
     }
 
-    /// Sends a request of 4 KiB; the errno of the reply.
+    /// Sends a request of 4 KiB, and returns the errno of the reply.
     fn call(&mut self, command: u16, offset: u64) -> u32 {
         self.send(command, offset);
         let mut reply = [0; 16];
@@ -87,7 +87,7 @@ impl Client {
     }
 }
 
-/// The server, unless it did not start because there is no io_uring.
+/// Returns the server, unless it did not start for lack of io_uring.
 fn is_without_io_uring(test: &str, child: Child, lines: &[String]) -> Result<Child, ()> {
     if !lines.is_empty() {
         return Ok(child);
@@ -98,7 +98,7 @@ fn is_without_io_uring(test: &str, child: Child, lines: &[String]) -> Result<Chi
     Err(())
 }
 
-/// Reads the log until a line has all of `words`.
+/// Reads the log up to a line that contains all of `words`.
 fn logged(log: &mut impl BufRead, words: &[&str]) -> String {
     let mut all = String::new();
     loop {
@@ -120,14 +120,14 @@ fn blkmqctl(args: &[&str]) -> (Option<i32>, String, String) {
     outcome(BIN, args)
 }
 
-/// The exit code of a program, its output and its errors.
+/// Runs a program. Returns its exit code, output and errors.
 fn outcome(program: &str, args: &[&str]) -> (Option<i32>, String, String) {
     let output = Command::new(program).args(args).output().expect("it starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// Regression test: clients were told that a device fails, and its operator was not.
+/// Regression test: errors of a device were reported to clients but not to the operator.
 #[test]
 fn a_device_that_fails_is_in_the_log_once_a_second() {
     let scene = Scene::new();
@@ -152,7 +152,7 @@ fn a_device_that_fails_is_in_the_log_once_a_second() {
     page.read_to_string(&mut metrics).expect("text");
     let errors = metrics.lines().find(|line| line.starts_with("blkmq_disk_errors_total{"));
     assert!(errors.is_some_and(|line| line.ends_with("} 20")), "{errors:?}");
-    // All others are counted by the next line, which comes after a second.
+    // The remaining errors are counted in the next line, which follows after a second.
     let (mut told, mut failed) = (1, 20);
     while told < failed {
         client.call(READ, 0);
@@ -164,7 +164,7 @@ fn a_device_that_fails_is_in_the_log_once_a_second() {
     child.kill().and_then(|()| child.wait()).expect("it ends");
 }
 
-/// The next line of the log, if it has been written.
+/// Returns the next line of the log if it has been written.
 fn next_line<R: Read + std::os::fd::AsFd>(log: &mut BufReader<R>) -> Option<String> {
     let mut fds = [nix::poll::PollFd::new(log.get_ref().as_fd(), nix::poll::PollFlags::POLLIN)];
     let ready = log.buffer().contains(&b'\n')
@@ -174,7 +174,7 @@ fn next_line<R: Read + std::os::fd::AsFd>(log: &mut BufReader<R>) -> Option<Stri
     Some(line)
 }
 
-/// Regression test: a file that was cut, made longer or removed beneath the server was in no log.
+/// Regression test: a file that was truncated, extended or removed beneath the server was not logged.
 #[test]
 fn a_file_that_is_cut_grows_or_goes_is_in_the_log() {
     let scene = Scene::new();
@@ -196,7 +196,7 @@ fn a_file_that_is_cut_grows_or_goes_is_in_the_log() {
     child.kill().and_then(|()| child.wait()).expect("it ends");
 }
 
-/// Regression test: `welcome` said "read and write" of a device that takes no writes.
+/// Regression test: `welcome` described a read-only device as "read and write".
 #[test]
 fn a_device_that_takes_no_writes_is_listed_so() {
     let scene = Scene::new();
@@ -210,7 +210,7 @@ fn a_device_that_takes_no_writes_is_listed_so() {
     end(child, "-TERM");
 }
 
-/// Regression test: the first write behind the limit of files ended the server by SIGXFSZ, for every client.
+/// Regression test: the first write beyond the file size limit ended the server by SIGXFSZ, for every client.
 #[test]
 fn a_write_beyond_the_limit_of_files_fails_and_ends_nothing() {
     let scene = Scene::new();
@@ -231,8 +231,8 @@ fn a_write_beyond_the_limit_of_files_fails_and_ends_nothing() {
     assert!(code == Some(0) && log.contains("errno=27"), "{code:?}: {log}");
 }
 
-/// Regression test: a layout that the limit of files, or a full disk, breaks off left its space behind; SIGXFSZ ended the
-/// program before it could give it back.
+/// Regression test: a layout stopped by the file size limit or a full disk left its space allocated; SIGXFSZ ended the
+/// program before it could free the space.
 #[test]
 fn a_layout_beyond_the_limit_of_files_leaves_nothing() {
     let scene = Scene::new();
@@ -247,7 +247,7 @@ fn a_layout_beyond_the_limit_of_files_leaves_nothing() {
     assert!(!path.exists(), "{errors}");
 }
 
-/// Regression test: signals were not heard while a file was laid out, and sockets listened meanwhile.
+/// Regression test: signals were ignored while a file was laid out, and sockets were listening in the meantime.
 #[test]
 fn a_layout_is_broken_off_by_a_signal_and_nothing_listens_before_it_is_over() {
     let scene = Scene::new();
@@ -278,12 +278,12 @@ fn a_layout_is_broken_off_by_a_signal_and_nothing_listens_before_it_is_over() {
     assert!(rest.contains("before the server was ready"), "{rest}");
 }
 
-/// Regression test: a server that was started again behind one that was killed waited for the device and not for the
-/// socket, which the kernel frees as late.
+/// Regression test: a server restarted after a kill waited for the device but not for the socket, which the kernel
+/// frees equally late.
 #[test]
 fn a_socket_that_another_server_leaves_is_waited_for() {
     let scene = Scene::new();
-    // A server that dies while its client still connects.
+    // A server that dies while its client connects.
     let dying = UnixListener::bind(scene.at("sock")).expect("a socket");
     let mut command = Command::new(BLKMQD);
     command.args([&scene.listen(), "--device=memory,size=1"]);
@@ -296,8 +296,8 @@ fn a_socket_that_another_server_leaves_is_waited_for() {
     child.kill().and_then(|()| child.wait()).expect("it ends");
 }
 
-/// Regression test: the reader of a disk as a configuration was told of a fault at 1:1, and the user of `--device=disk.img`
-/// of null and memory.
+/// Regression test: given a disk as a configuration, the server reported a fault at 1:1; given `--device=disk.img`, it
+/// named only the devices null and memory.
 #[test]
 fn a_disk_in_the_wrong_place_is_answered_with_the_right_one() {
     let scene = Scene::new();
@@ -322,7 +322,7 @@ fn a_disk_in_the_wrong_place_is_answered_with_the_right_one() {
     assert!(code == Some(2) && errors.contains("--device=memory,size=64"), "{errors}");
 }
 
-/// Regression test: the tables of images of other formats were served as the contents of disks.
+/// Regression test: images of other formats were served with their tables as if they were raw disks.
 #[test]
 fn an_image_of_another_format_is_refused_by_name() {
     let scene = Scene::new();
@@ -343,8 +343,8 @@ fn an_image_of_another_format_is_refused_by_name() {
     end(child, "-TERM");
 }
 
-/// Regression test: a path that is long enough for the socket and too short for that of control beside it was refused by
-/// words of the system, after the device was opened.
+/// Regression test: if a path was short enough for the socket but too long for the control socket beside it, the error
+/// was the system's, and came after the device was opened.
 #[test]
 fn a_path_that_cannot_be_a_socket_is_refused_with_its_bound() {
     let scene = Scene::new();
@@ -365,7 +365,7 @@ fn a_path_that_cannot_be_a_socket_is_refused_with_its_bound() {
     assert!(code == Some(1) && errors.contains("no socket is there"), "{errors}");
 }
 
-/// Regression test: an address that was named twice was waited for as if another server had it.
+/// Regression test: for an address named twice, the server waited as if another server had it.
 #[test]
 fn an_address_that_is_named_twice_is_refused() {
     let scene = Scene::new();
@@ -376,7 +376,7 @@ fn an_address_that_is_named_twice_is_refused() {
     }
 }
 
-/// Regression test: a server that waited for a device could not be ended before its patience was.
+/// Regression test: while a server waited for a device, signals could not end it.
 #[test]
 fn a_signal_ends_a_server_that_waits_for_a_device() {
     let scene = Scene::new();
@@ -396,7 +396,7 @@ fn a_signal_ends_a_server_that_waits_for_a_device() {
     end(first, "-TERM");
 }
 
-/// Regression test: the start said that there were too many groups, after `--check` had found no fault.
+/// Regression test: the server refused to start because of too many groups, although `--check` had found no fault.
 #[test]
 fn more_exports_than_a_device_takes_are_a_fault_with_a_place() {
     let scene = Scene::new();
@@ -420,7 +420,8 @@ fn more_exports_than_a_device_takes_are_a_fault_with_a_place() {
     assert!(code == Some(2) && errors.contains("'e1023'"), "{errors}");
 }
 
-/// `--check` found no fault, and the start had four, one after the other: ends of a good server, by its ExecStartPre.
+/// Regression test: `--check` found no fault, and the start reported four, one after the other; as an ExecStartPre this
+/// had let a good server be stopped.
 #[test]
 fn what_only_opening_shows_is_checked_at_once_and_changes_nothing() {
     let scene = Scene::new();
@@ -465,7 +466,7 @@ fn what_only_opening_shows_is_checked_at_once_and_changes_nothing() {
          [[export]]\nname = 'a'\ndevice = 'new'\noffset = '32m'\n\
          [[export]]\nname = 'b'\ndevice = 'old'\n"
     );
-    // A running server has the image, and is not disturbed.
+    // A running server uses the image, and is not disturbed.
     let image = format!("--device=uring:{}", scene.at("disk.img").display());
     let (first, _) = serve(&[&image, &scene.listen()]);
     let (code, said, errors) = check(&good, &["--open"]);
@@ -476,7 +477,7 @@ fn what_only_opening_shows_is_checked_at_once_and_changes_nothing() {
     assert!(code == Some(2) && errors.contains("--check"), "{errors}");
 }
 
-/// `--check --open` found no fault in a file whose server refused to start for want of a driver.
+/// Regression test: `--check --open` found no fault in a file whose server could not start for lack of a driver.
 #[test]
 fn a_missing_driver_of_block_devices_is_a_fault_of_opening() {
     let scene = Scene::new();
@@ -493,10 +494,10 @@ fn a_missing_driver_of_block_devices_is_a_fault_of_opening() {
     assert_eq!(is_said, !has_driver, "{said}{errors}");
 }
 
-/// A device that keeps each I/O for an hour.
+/// A device that holds each I/O for an hour.
 const STUCK: &str = "null,irqmode=2,completion_nsec=3600000000000";
 
-/// Runs `blkmq` with control of the scene, in the background.
+/// Runs `blkmq` with the control socket of the scene, in the background.
 fn asking(scene: &Scene, words: &[&str]) -> Child {
     let control = scene.at("sock.control").display().to_string();
     let mut command = Command::new(BIN);
@@ -504,7 +505,7 @@ fn asking(scene: &Scene, words: &[&str]) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
 }
 
-/// A page of the HTTP of the scene: its status and its body.
+/// Fetches a page by HTTP. Returns its status and body.
 fn page(scene: &Scene, path: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(scene.at("http")).expect("it listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -515,8 +516,8 @@ fn page(scene: &Scene, path: &str) -> (u16, String) {
     (status, text.split_once("\r\n\r\n").map_or("", |(_, body)| body).to_owned())
 }
 
-/// Regression test: a switch of a stuck device kept the only thread of control; lists, `top`, weights of other devices and
-/// the end of the server waited for it, and what their operators had interrupted was carried out later.
+/// Regression test: switching the scheduler of a stuck device blocked the only control thread. Lists, `top`, weights of
+/// other devices and the end of the server waited for it, and interrupted commands were carried out later.
 #[test]
 fn control_answers_beside_a_stuck_device() {
     let scene = Scene::new();
@@ -564,7 +565,8 @@ fn control_answers_beside_a_stuck_device() {
     assert_eq!(log.lines().filter(audited).count(), 1, "{log}");
 }
 
-/// Regression test: a tenant whose requests are stuck at the device looked idle, since only requests that had ended were shown.
+/// Regression test: a tenant whose requests were stuck at the device seemed idle, because only finished requests were
+/// shown.
 #[test]
 fn a_stuck_tenant_is_seen() {
     let scene = Scene::new();
@@ -596,8 +598,8 @@ fn a_stuck_tenant_is_seen() {
     end(child, "-KILL");
 }
 
-/// Regression test: SIGHUP reloads in the thread that hears the end, so that a scheduler in the file of a stuck device
-/// kept a server from ending.
+/// Regression test: SIGHUP reloads in the signal thread, so that a change of scheduler for a stuck device kept the
+/// server from ending.
 #[test]
 fn a_reload_that_waits_for_a_stuck_device_ends_with_the_server() {
     let scene = Scene::new();
@@ -621,7 +623,7 @@ fn a_reload_that_waits_for_a_stuck_device_ends_with_the_server() {
         assert!(kill.expect("kill is everywhere").success());
     };
     kill("-HUP");
-    // The level of the log changes first.
+    // The log level changes first.
     loop {
         ctl(&control, &["list"]);
         if next_line(&mut log).is_some_and(|line| line.contains("List")) {
@@ -634,7 +636,7 @@ fn a_reload_that_waits_for_a_stuck_device_ends_with_the_server() {
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
 
-/// A reload that comes while the server ends keeps it from nothing, and the longest path of a socket has a client.
+/// A reload at the end of the server does not delay it, and a client can use a socket path of maximum length.
 #[test]
 fn a_reload_during_the_end_keeps_the_server_from_nothing() {
     let folder = tempfile::tempdir_in("/tmp").expect("a folder");

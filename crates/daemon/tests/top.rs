@@ -1,4 +1,4 @@
-//! `blkmqctl top` on a terminal, on a dumb one, and without any.
+//! `blkmqctl top` on a terminal, on a dumb terminal, and without a terminal.
 
 use crate::pty::{CTRL_C, Terminal};
 use crate::{BIN, BLKMQD};
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// A server with two exports; ended when this is dropped.
+/// A server with two exports, which ends when this is dropped.
 struct Server {
     child: Child,
     control: PathBuf,
@@ -45,7 +45,7 @@ impl Drop for Server {
     }
 }
 
-/// How the screen of another page is entered and left, and the cursor comes back.
+/// The sequences that enter and leave the alternate screen, and show the cursor.
 const ENTER: &str = "\u{1b}[?1049h";
 const LEAVE: &str = "\u{1b}[?1049l";
 const CURSOR: &str = "\u{1b}[?25h";
@@ -64,7 +64,7 @@ fn keys_steer_it_and_the_terminal_is_put_back() {
     terminal.until("by r/s, largest first");
     terminal.press(b"r");
     terminal.until("by r/s, smallest first");
-    // The columns move: the first one that does not fit by default.
+    // The columns scroll: the first is the one that did not fit by default.
     terminal.press(b"\x1b[C");
     terminal.until("rrqm/s");
     terminal.press(b"q");
@@ -91,9 +91,9 @@ fn every_way_to_end_it_puts_the_terminal_back() {
     }
 }
 
-/// A terminal that has hung up is at its end for every read, which the library that reads keys repeats for ever. Without a
-/// session of its own, or under nohup, `top` gets no SIGHUP. So `top` watches the terminal itself, and another thread ends
-/// the program where the main thread cannot.
+/// A read from a terminal that has hung up returns end of file, and the library that reads keys retries for ever.
+/// Without its own session, or under nohup, `top` gets no SIGHUP. So `top` watches the terminal itself, and another
+/// thread ends the program if the main thread cannot.
 #[test]
 fn it_ends_with_its_terminal() {
     let server = Server::start();
@@ -109,7 +109,7 @@ fn it_ends_with_its_terminal() {
     }
 }
 
-/// Output to a terminal that is stopped blocks, so that the main thread sees no flag.
+/// Output to a stopped terminal blocks, so that the main thread does not see the flag.
 #[test]
 fn it_ends_on_a_stopped_terminal() {
     let server = Server::start();
@@ -117,7 +117,7 @@ fn it_ends_on_a_stopped_terminal() {
         let mut terminal = Terminal::start(&server.top("--interval=1"), 80, &[]);
         terminal.until("Devices 1");
         let id = terminal.child.id().to_string();
-        // The screen is not read from here on, and each key draws it anew, until the terminal's buffer is full.
+        // The screen is not read from here on, and each key redraws it, until the terminal's buffer is full.
         for _ in 0..64 {
             terminal.press(b"+-");
         }

@@ -1,4 +1,4 @@
-//! The page of `blkmqctl`, its commands and options, and their meaning.
+//! The help page of `blkmqctl`: its commands and options, and their parsing.
 
 use super::biolatency::Choice;
 use crate::serve::wanted::default_control;
@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The name of the program, whatever its file is called.
+/// The program name, whatever the executable is called.
 pub const PROGRAM: &str = "blkmqctl";
 
 const PAGE: Page = Page {
@@ -37,63 +37,63 @@ no connection notices more than a pause.",
     ],
 };
 
-/// A question to a server, and its circumstances.
+/// A request to a server, and how to show the answer.
 pub struct Wanted {
-    /// The socket for control.
+    /// The path of the control socket.
     pub socket: PathBuf,
-    /// The answer is shown as JSON.
+    /// Whether to show the answer as JSON.
     pub json: bool,
-    /// The question.
+    /// The request.
     pub asked: Asked,
 }
 
-/// One question, or one in each interval.
+/// The kinds of request.
 pub enum Asked {
-    /// Asked once.
+    /// A single request.
     One(Request),
-    /// The configuration file with the settings in force.
+    /// Save the current settings to the configuration file.
     Save {
-        /// Where it is written, if not into the file itself.
+        /// The output file, or `None` to rewrite the configuration file.
         output: Option<String>,
     },
-    /// A recording, on a connection of its own.
+    /// A recording, over a separate connection.
     Recording(Recording),
-    /// The counts at this moment, in a form of the kernel.
+    /// The present counts, in a format of the kernel.
     Kernel(KernelForm),
     /// Histograms of an interval.
     Biolatency {
         /// The length of an interval.
         every: Duration,
-        /// How many intervals.
+        /// The number of intervals.
         count: u32,
         /// The figures to show.
         choice: Choice,
     },
-    /// The counts at the ends of intervals.
+    /// Rates over intervals.
     Stat {
         /// The length of an interval.
         every: Duration,
-        /// How many intervals.
+        /// The number of intervals.
         count: u32,
     },
-    /// Which export waited behind which in intervals.
+    /// Which export waited behind which, over intervals.
     Waits {
         /// The length of an interval.
         every: Duration,
-        /// How many intervals.
+        /// The number of intervals.
         count: u32,
     },
 }
 
-/// A recording, and where it goes.
+/// A recording and its destination.
 pub struct Recording {
-    /// The question.
+    /// The request.
     pub request: Request,
-    /// The beginning of the names of a trace's files, or the file of a log; `-` is standard output.
+    /// For a trace, the prefix of its file names; for a log, the file. `-` is standard output.
     pub output: String,
 }
 
-/// A form in which the kernel has the counts of devices.
+/// A format in which the kernel shows the counts of devices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KernelForm {
     /// `/sys/block/X/stat`.
@@ -210,7 +210,7 @@ fn of_exports() -> [Command; 3] {
     ]
 }
 
-/// The command that keeps the settings in force.
+/// The command that saves the current settings.
 fn save() -> Command {
     let output = Arg::new("output").short('o').long("output").value_name("FILE");
     Command::new("save")
@@ -295,7 +295,7 @@ pub fn definition() -> Command {
 }
 
 impl Wanted {
-    /// The arguments that clap has read.
+    /// Converts the arguments that clap has parsed.
     pub fn of(found: &ArgMatches) -> Self {
         let socket = found.get_one::<PathBuf>("socket").cloned().unwrap_or_else(default_control);
         let (name, of) = found.subcommand().expect("clap refuses a line without one");
@@ -360,7 +360,7 @@ impl Recording {
 }
 
 impl Asked {
-    /// The counts, as `stat` or `biolatency` shows them.
+    /// Converts the options of `stat` or `biolatency`.
     fn counts(name: &str, of: &ArgMatches) -> Self {
         let seconds = of.get_one::<u32>("interval").copied().unwrap_or(1);
         let count = of.get_one::<u32>("count").copied().unwrap_or(u32::MAX);

@@ -6,30 +6,30 @@ use std::fmt::Write;
 
 /// Operations, in the order of the counts.
 const OPS: [&str; 4] = ["Read", "Write", "Discard", "Flush"];
-/// The width of a bar.
+/// The maximum width of a bar, in characters.
 const STARS: u64 = 40;
 
 /// The choice of histograms to show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
-    /// `-Q`: with the time before the device.
+    /// `-Q`: includes the time before the device.
     pub queued: bool,
-    /// `-F`: operations apart.
+    /// `-F`: one histogram for each operation.
     pub by_op: bool,
 }
 
 /// A histogram.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Histogram {
-    /// The device or export.
+    /// The name of the device or export.
     pub name: String,
-    /// The operation, if they are apart.
+    /// The operation, or `None` if operations are not separated.
     pub op: Option<&'static str>,
-    /// By power of two: the I/Os that took that many microseconds, from 0 to 1, then from 2 to 3, from 4 to 7.
+    /// I/Os by latency in microseconds: slots for 0 to 1, 2 to 3, 4 to 7 and so on, in powers of two.
     pub slots: Vec<u64>,
 }
 
-/// The histograms of an interval; those without I/Os are left out.
+/// Returns the histograms of an interval, omitting those without I/Os.
 pub fn between(name: &str, before: &Stages, now: &Stages, choice: Choice) -> Vec<Histogram> {
     let of = |stages: &Stages, op: usize| -> Times {
         if choice.queued { stages.total[op].clone() } else { stages.device[op].clone() }
@@ -52,7 +52,8 @@ fn add(sum: &mut Vec<u64>, more: &[u64]) {
     sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
 }
 
-/// The slot of a time is that of its whole microseconds; of a bucket, that of its end.
+/// Converts bucketed times to slots. A time counts in the slot of its whole microseconds; for a bucket, its upper end
+/// decides.
 fn slots(times: &Times) -> Vec<u64> {
     let mut slots = Vec::new();
     for (end, count) in &times.buckets {
@@ -63,8 +64,8 @@ fn slots(times: &Times) -> Vec<u64> {
     slots
 }
 
-/// As text. An interval without I/O is an empty line: it is seen to have passed, and only a write tells that the
-/// reader has gone.
+/// Formats the histograms. An interval without I/O gives an empty line, which shows that it has passed; and only a
+/// write reveals that the reader has gone.
 pub fn text(all: &[Histogram]) -> String {
     let mut out = String::new();
     if all.is_empty() {

@@ -20,10 +20,10 @@ struct Outcome {
     bytes: u64,
 }
 
-/// Records until the server says that it is over; the first signal asks for the end.
+/// Records until the server ends the recording; the first signal asks it to.
 ///
 /// # Errors
-/// If the server refuses or goes away, or a file cannot be written.
+/// If the server refuses or disconnects, or a file cannot be written.
 pub fn run(
     socket: &Path,
     wanted: &Recording,
@@ -40,7 +40,7 @@ pub fn run(
     });
     let ended = match ended {
         Ok(ended) => ended,
-        // The reader of the pipe has seen enough.
+        // The reader of the pipe has closed it.
         Err(RecordError::Taker(error)) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
         Err(error) => {
             into.remove();
@@ -69,7 +69,7 @@ pub fn run(
             bytes.div_ceil(1024),
             reason(ended.why),
         );
-        // A pipe has the records on standard output.
+        // With a pipe, standard output has the records.
         if to_pipe {
             complain(format_args!("{total}"));
         } else {
@@ -87,7 +87,7 @@ fn failed(error: &io::Error) -> Failure {
     Failure::Recording(error.to_string())
 }
 
-/// Why the recording ended, if the user does not know the reason already.
+/// Returns why the recording ended, or an empty text if the user has ended it.
 fn reason(why: Why) -> &'static str {
     match why {
         Why::Time | Why::Asked | Why::Gone => "",
@@ -96,12 +96,12 @@ fn reason(why: Why) -> &'static str {
     }
 }
 
-/// Where the bytes go.
+/// The destination of the bytes.
 enum Into {
     Pipe(io::Stdout),
     /// One file of all bytes.
     Whole(Target),
-    /// The records of each CPU in a file of their own.
+    /// One file for each CPU.
     ByCpu(ByCpu),
 }
 
@@ -137,8 +137,8 @@ impl Into {
         }
     }
 
-    /// Leaves no half of a log behind, and takes no file away that a refused recording has not touched. Of a trace, the
-    /// existing part can be read.
+    /// Removes an incomplete log, but not a file that a refused recording has left untouched. An incomplete trace is
+    /// kept, since it can be read.
     fn remove(self) {
         match self {
             Self::Pipe(_) => {}
@@ -148,7 +148,7 @@ impl Into {
     }
 }
 
-/// A file that keeps its contents until the recording has begun.
+/// A file whose contents are kept until the recording has begun.
 struct Target {
     path: PathBuf,
     file: BufWriter<File>,
@@ -165,11 +165,11 @@ impl Target {
         Ok(Self { path, file, is_new, has_begun: false })
     }
 
-    /// The file to write to, whose former contents are gone.
+    /// Truncates the file and returns its writer.
     fn begin(&mut self) -> io::Result<&mut BufWriter<File>> {
         if !self.has_begun {
             self.has_begun = true;
-            // A pipe or a device has no length.
+            // Pipes and devices cannot be truncated.
             if self.path.metadata().is_ok_and(|it| it.is_file()) {
                 self.file.get_ref().set_len(0)?;
             }
@@ -177,15 +177,15 @@ impl Target {
         Ok(&mut self.file)
     }
 
-    /// Takes the file away if it is of this recording.
+    /// Removes the file if this recording has written it.
     fn remove(self) {
         if (self.is_new || self.has_begun) && self.path.metadata().is_ok_and(|it| it.is_file()) {
-            // The caller reports that there is no recording.
+            // The caller reports that the recording has failed.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 
-    /// Takes the file away if it is new and nothing was recorded.
+    /// Removes the file if it was created here and nothing was recorded.
     fn remove_untouched(self) {
         if !self.has_begun {
             self.remove();
@@ -197,14 +197,14 @@ impl Target {
 struct ByCpu {
     prefix: String,
     files: Vec<Target>,
-    /// The beginning of a record whose end has not come.
+    /// The beginning of an incomplete record.
     rest: Vec<u8>,
 }
 
 impl ByCpu {
     fn new(prefix: String) -> io::Result<Self> {
         let mut files = Self { prefix, files: Vec::new(), rest: Vec::new() };
-        // An impossible name is refused before anything is recorded.
+        // Opening the first file refuses an impossible name before the recording begins.
         files.files.push(Target::open(files.path(0))?);
         Ok(files)
     }
@@ -213,7 +213,7 @@ impl ByCpu {
         PathBuf::from(format!("{}.blktrace.{cpu}", self.prefix))
     }
 
-    /// The file of a CPU; those of lower numbers are there as well, as readers expect.
+    /// Returns the file of a CPU, creating those of lower numbers, which readers expect.
     fn file(&mut self, cpu: usize) -> io::Result<&mut BufWriter<File>> {
         while self.files.len() <= cpu {
             let file = Target::open(self.path(self.files.len()))?;
@@ -243,7 +243,7 @@ impl ByCpu {
             let text = format!("{} bytes at the end are no record", self.rest.len());
             return Err(io::Error::new(ErrorKind::InvalidData, text));
         }
-        // Files of an earlier trace with the same name and more CPUs would be read as part of this trace.
+        // Files of an earlier trace with the same prefix and more CPUs would be read as part of this trace.
         let mut cpu = self.files.len();
         while self.path(cpu).exists() {
             std::fs::remove_file(self.path(cpu))?;

@@ -1,20 +1,20 @@
-//! Rates from the counts at two times, with the names and formulas of iostat.
+//! Rates computed from the counts at two times, with the names and formulas of iostat.
 //!
 //! | column | from |
 //! |---|---|
 //! | r/s, w/s, d/s | completed requests |
 //! | rkB/s, wkB/s | their bytes, in KiB |
-//! | %rrqm, %wrqm | merged I/Os, of those and the requests |
+//! | %rrqm, %wrqm | merged I/Os in percent of merged I/Os and requests |
 //! | r_await, w_await | milliseconds from arrival to completion, for a request |
-//! | r_wait, w_wait | the part of it before the device |
-//! | aqu-sz | requests that were waiting or served, on average |
-//! | %short | the part of its floor that an export lacked |
+//! | r_wait, w_wait | of which before the device |
+//! | aqu-sz | average number of requests waiting or in service |
+//! | %short | the part of its floor that an export did not get |
 //! | err/s | requests and flushes that failed |
-//! | held | requests that have not ended, at the end of the interval |
+//! | held | unfinished requests at the end of the interval |
 //! | oldest | the age of the oldest of them in milliseconds |
 //! | share, due | percent of the device's time that an export had, and was due by weight among exports with requests |
 //!
-//! Below the table are the exports and devices that do not fare well, with the reason, and how promises stand.
+//! The table is followed by the exports and devices that are not well, with the reason, and the state of promises.
 
 use super::text::table;
 use crate::promises;
@@ -28,9 +28,9 @@ use serde::Serialize;
 pub struct Rates {
     /// The length of the interval in seconds.
     pub seconds: f64,
-    /// By export, then by device.
+    /// Exports, followed by devices.
     pub rows: Vec<Row>,
-    /// How exports and devices fare where that is not well, and their promises: a line each.
+    /// One line for each export or device that is not well, and for each promise.
     pub said: Vec<String>,
 }
 
@@ -41,31 +41,32 @@ pub struct Row {
     pub kind: &'static str,
     /// The name.
     pub name: String,
-    /// Requests in a second: reads, writes, discards.
+    /// Requests per second: reads, writes, discards.
     pub ios: [f64; 3],
-    /// KiB in a second: reads, writes, discards.
+    /// KiB per second: reads, writes, discards.
     pub kib: [f64; 3],
-    /// Percent of the I/Os that were merged: reads, writes, discards.
+    /// Percentage of I/Os that were merged: reads, writes, discards.
     pub merged: [f64; 3],
-    /// Milliseconds of a request: reads, writes, discards.
+    /// Average milliseconds per request: reads, writes, discards.
     pub await_ms: [f64; 3],
-    /// Milliseconds of a request before the device: reads, writes, discards.
+    /// Average milliseconds of a request before the device: reads, writes, discards.
     pub wait_ms: [f64; 3],
-    /// Requests that were waiting or served, on average.
+    /// Average number of requests waiting or in service.
     pub queue: f64,
-    /// Percent of its floor that an export lacked in the seconds in which it always had requests.
+    /// The percentage of its floor that an export did not get, in the seconds in which it always had requests.
     pub short: f64,
-    /// The floor of an export, if it was missed in the interval.
+    /// The floor of an export if it was missed in the interval, or else `None`.
     pub missed: Option<Missed>,
-    /// Requests and flushes that failed, in a second.
+    /// Failed requests and flushes per second.
     pub errors: f64,
-    /// Requests that have not ended, at the end of the interval, and the age of the oldest in milliseconds.
+    /// Unfinished requests at the end of the interval, and the age of the oldest in milliseconds.
     pub held: u64,
     pub oldest_ms: f64,
-    /// Percent of the device's time that an export had, and that it was due by weight among exports with requests.
+    /// The percentage of the device's time that an export used, and the percentage due to it by weight among exports
+    /// with requests.
     pub share: f64,
     pub due: f64,
-    /// How it fares, and the reason if that is not well.
+    /// The condition, and the reason if it is not well.
     pub state: &'static str,
     pub why: String,
 }
@@ -75,15 +76,15 @@ pub struct Row {
 pub struct Missed {
     /// The floor, such as `200 IOPS`.
     pub floor: String,
-    /// The seconds that were judged, and those in which it was missed.
+    /// The number of seconds judged, and of those in which the floor was missed.
     pub judged: u64,
     pub seconds: u64,
-    /// The cause of most of these, by name and as a clause.
+    /// The most frequent cause, as an identifier and as a clause.
     pub cause: &'static str,
     pub text: &'static str,
 }
 
-/// The rates between two counts.
+/// Computes the rates between two counts.
 pub fn between(before: &Stat, now: &Stat) -> Rates {
     let seconds = now.at.saturating_sub(before.at) as f64 / 1e9;
     let shown = rows(before, now);
@@ -130,7 +131,7 @@ pub fn between(before: &Stat, now: &Stat) -> Rates {
     Rates { seconds, rows, said }
 }
 
-/// Failures in a second.
+/// Returns failures per second.
 fn failed(now: &[u64; 4], before: Option<&[u64; 4]>, seconds: f64) -> f64 {
     let sum = |all: &[u64; 4]| all.iter().sum::<u64>();
     let grown = sum(now).saturating_sub(before.map_or(0, sum));
@@ -168,7 +169,7 @@ fn row(kind: &'static str, name: &str, before: &Figures, now: &Figures, seconds:
     }
 }
 
-/// The columns of [`text`]; those that are true have figures.
+/// The columns of [`text`], with whether they contain figures.
 const COLUMNS: &[(&str, bool)] = &[
     ("", false),
     ("name", false),
@@ -192,7 +193,7 @@ const COLUMNS: &[(&str, bool)] = &[
     ("state", false),
 ];
 
-/// The rates as a table, no line wider than `width`.
+/// Formats the rates as a table of at most `width` columns.
 pub fn text(rates: &Rates, width: usize) -> String {
     let mut out = table(COLUMNS);
     for row in &rates.rows {

@@ -1,14 +1,15 @@
-//! The counts of devices in the forms of the kernel: `/sys/block/X/stat`, `/proc/diskstats` and `/sys/block/X/inflight`.
+//! The counts of devices in the formats of the kernel: `/sys/block/X/stat`, `/proc/diskstats` and
+//! `/sys/block/X/inflight`.
 //!
-//! Times are exact sums of nanoseconds, printed in whole milliseconds; Linux samples field 10 at the beginnings and ends
-//! of requests. Field 11 is the sum of fields 4, 8, 15 and 17, as Linux has it since 5.0.
+//! Times are exact sums of nanoseconds, printed in whole milliseconds, whereas Linux samples field 10 at the beginnings
+//! and ends of requests. Field 11 is the sum of fields 4, 8, 15 and 17, as Linux has it since 5.0.
 
 use blkmq_server::control::DeviceStat;
 
 /// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
 
-/// The 17 fields, in their order.
+/// Returns the 17 fields, in order.
 pub fn fields(device: &DeviceStat) -> [u64; 17] {
     let of = &device.figures;
     let time = |op: usize| device.stages.total[op].sum;
@@ -22,20 +23,20 @@ pub fn fields(device: &DeviceStat) -> [u64; 17] {
     [r1, r2, r3, r4, w1, w2, w3, w4, now, busy, all / MS, d1, d2, d3, d4, flushes, flush_time]
 }
 
-/// A line of `/sys/block/X/stat`.
+/// Returns a line of `/sys/block/X/stat`.
 pub fn stat(device: &DeviceStat) -> String {
     let line = fields(device).map(|field| format!("{field:>8}"));
     line.join(" ") + "\n"
 }
 
-/// A line of `/proc/diskstats`: the device number `number` has the major number 0, which no real one has.
+/// Returns a line of `/proc/diskstats` for device `number`. Its major number is 0, which no real device has.
 pub fn diskstats(number: usize, device: &DeviceStat) -> String {
     let fields = fields(device).map(|field| field.to_string()).join(" ");
-    // A name there has no spaces.
+    // Names contain no spaces there.
     format!("{:>4} {number:>7} {} {fields}\n", 0, device.name.replace(char::is_whitespace, "_"))
 }
 
-/// A line of `/sys/block/X/inflight`.
+/// Returns a line of `/sys/block/X/inflight`.
 pub fn inflight(device: &DeviceStat) -> String {
     let [reads, writes] = device.in_flight;
     format!("{reads:>8} {writes:>8}\n")
@@ -80,7 +81,7 @@ mod tests {
         assert_eq!(inflight(&device()).split_whitespace().collect::<Vec<_>>(), ["3", "1"]);
     }
 
-    /// The formulas of sysstat over the fields, against the columns that are computed from the counts.
+    /// Compares the formulas of sysstat, applied to the fields, with the columns computed from the counts.
     #[test]
     fn iostats_arithmetic_on_the_fields_gives_our_columns() {
         let of = |at, device| Stat { at, exports: Vec::new(), devices: vec![device] };
@@ -94,7 +95,7 @@ mod tests {
         let waits = [f[3] / f[0], f[7] / f[4], f[14] / f[11]];
         assert_eq!((row.ios, row.kib, row.await_ms), (per_second, kib, waits));
         assert_eq!([row.merged[0], row.merged[1]], merged);
-        // Flushes are in field 11 and not in the queue of requests.
+        // Flushes count in field 11 but not in the queue of requests.
         assert!((row.queue - (f[10] - f[16]) / ms).abs() < 1e-9);
     }
 }

@@ -6,12 +6,12 @@ use blkmq_terminal::paper::{Paper, push_line};
 use blkmq_terminal::text_table::{Align, TextTable};
 use serde::Serialize;
 
-/// For scripts: one line.
+/// Formats an answer as one line of JSON.
 pub fn json(answer: &impl Serialize) -> String {
     serde_json::to_string(answer).expect("answers have a form in JSON") + "\n"
 }
 
-/// For people, no line of a table wider than `width`.
+/// Formats an answer as text, with tables of at most `width` columns.
 pub fn of(answer: &Answer, width: usize) -> String {
     match answer {
         Answer::List { devices, exports } => list(devices, exports, width),
@@ -38,7 +38,7 @@ pub fn of(answer: &Answer, width: usize) -> String {
     }
 }
 
-/// Devices, and exports below them.
+/// Lists devices, each followed by its exports.
 fn list(devices: &[DeviceState], exports: &[ExportState], width: usize) -> String {
     let mut disks =
         table(&[("device", false), ("bytes", true), ("scheduler", false), ("description", false)]);
@@ -46,7 +46,7 @@ fn list(devices: &[DeviceState], exports: &[ExportState], width: usize) -> Strin
         let cells = [format!("{number}"), disk.bytes.to_string()];
         disks.row(&[&cells[..], &[disk.scheduler.clone(), disk.name.clone()]].concat());
     }
-    // Few servers have one.
+    // The column is shown only if needed: few servers have block devices.
     let has_ublk = exports.iter().any(|export| export.ublk.is_some());
     let ublk = if has_ublk { &[("ublk", false)][..] } else { &[] };
     let columns = [
@@ -123,7 +123,8 @@ fn clients(all: &[ClientState], width: usize) -> String {
     list.render_within(width)
 }
 
-/// Of words like `rbps=max reserve_iops=200`, those that limit or promise something; a dash without any.
+/// Keeps only the words that set a limit or a promise, such as `reserve_iops=200` in `rbps=max reserve_iops=200`.
+/// Returns a dash if there are none.
 fn set(words: &str) -> String {
     let is_set =
         |word: &&str| !word.split_once('=').is_some_and(|(_, to)| matches!(to, "max" | "0"));
@@ -131,7 +132,7 @@ fn set(words: &str) -> String {
     if set.is_empty() { "-".to_owned() } else { set }
 }
 
-/// A table whose columns are words, or, if true, figures.
+/// Creates a table; a column with `true` contains figures.
 pub fn table(columns: &[(&str, bool)]) -> TextTable {
     let align = |is_figure| if is_figure { Align::Right } else { Align::Left };
     TextTable::new(columns.iter().map(|(name, is)| ((*name).to_owned(), align(*is))).collect())
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
     use blkmq_server::control::FloorStat;
 
-    /// Limits that are not set take no room, so that those that are set can be read at 80 columns.
+    /// Unset limits take no room, so that set limits can be read in 80 columns.
     #[test]
     fn a_list_names_limits_and_promises_at_any_width() {
         let (max, promise) =

@@ -1,4 +1,4 @@
-//! Which export waited behind which, from the times at the ends of an interval.
+//! Which export waited behind which, computed from the times at the ends of an interval.
 
 use super::text::table;
 use blkmq_server::control::{ExportWait, Waits};
@@ -11,22 +11,22 @@ use std::collections::BTreeMap;
 pub struct Interval {
     /// The length of the interval in seconds.
     pub seconds: f64,
-    /// The rows of an export are together. The export that waited most is first, and of its rows that of the longest time.
+    /// Rows, grouped by export. The export that waited longest comes first, and so does its longest wait.
     pub rows: Vec<Row>,
 }
 
-/// The time for which an export waited behind another, or itself.
+/// The time for which an export waited behind another one, or behind itself.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
-    /// The number of the device, from 1.
+    /// The number of the device, counted from 1.
     pub device: usize,
     /// The export that waited.
     pub export: String,
-    /// The export that had requests at the device; null while nothing was there.
+    /// The export that had requests at the device; `None` while the device was idle.
     pub behind: Option<String>,
-    /// For how long, in milliseconds.
+    /// The duration in milliseconds.
     pub waited_ms: f64,
-    /// Percent of the interval. It may exceed 100 where a device has several schedulers at work.
+    /// The percentage of the interval. It may exceed 100 if a device has several elevators.
     pub waited: f64,
 }
 
@@ -36,10 +36,10 @@ fn export(wait: &ExportWait) -> Export<'_> {
     (wait.device, &wait.export)
 }
 
-/// The waits between two moments; those of no time are left out.
+/// Returns the waits between two moments, without those of zero duration.
 pub fn between(before: &Waits, now: &Waits) -> Interval {
     let mut grown: BTreeMap<(Export<'_>, Option<&str>), u64> = BTreeMap::new();
-    // Exports that are gone share a name, so a pair may be there more than once.
+    // Removed exports share a name, so a pair may occur more than once.
     for wait in &now.waits {
         *grown.entry((export(wait), wait.behind.as_deref())).or_default() += wait.time;
     }
@@ -65,7 +65,7 @@ pub fn between(before: &Waits, now: &Waits) -> Interval {
     Interval { seconds, rows: grown.into_iter().map(row).collect() }
 }
 
-/// The waits as a table, no line wider than `width`.
+/// Formats the waits as a table of at most `width` columns.
 pub fn text(interval: &Interval, width: usize) -> String {
     let mut out = table(&[
         ("device", true),

@@ -1,6 +1,7 @@
-//! The rules on clients: `allow` of the server and of exports, and whether a rule can match any client at all.
+//! Access rules: `allow` of the server and of exports, and whether a rule can match any client at all.
 //!
-//! The grammar of a rule is `blkmq_server`'s. A rule that can match no client is a fault and not a silent refusal of all.
+//! The grammar of a rule is in `blkmq_server`. A rule that cannot match any client is a fault: it would silently refuse
+//! all.
 
 use super::wanted::{Listen, Wanted};
 use blkmq_server::{Address, Allow, Export, Rule, Tls};
@@ -11,22 +12,22 @@ use blkmq_terminal::table::{Span, Table};
 /// The setting.
 pub const KEY: &str = "allow";
 
-/// The rules of a list in a file, each with its place.
+/// The rules of a list in a file, each with its span.
 pub type Rules = Vec<(Rule, Span)>;
 
-/// The ways by which clients reach the server.
+/// The transports by which clients reach the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Ways {
-    /// In TLS.
+    /// TLS.
     has_tls: bool,
-    /// Over a socket in the file system.
+    /// A socket in the file system.
     is_local: bool,
-    /// Over TCP.
+    /// TCP.
     is_remote: bool,
 }
 
 impl Ways {
-    /// Those of a server that listens there. Sockets that are handed over may be of either kind.
+    /// Returns the transports of a server that listens on `listen`. Inherited sockets may be of either kind.
     pub fn new(listen: &Listen, has_tls: bool) -> Self {
         let all = match listen {
             Listen::Default => return Self { has_tls, is_local: true, is_remote: true },
@@ -41,7 +42,7 @@ impl Ways {
     /// Checks a rule of the server.
     ///
     /// # Errors
-    /// If it can match no client; with the remedy.
+    /// If the rule cannot match any client; the message names the remedy.
     pub fn check(self, rule: &Rule) -> Result<(), UsageError> {
         let remedy = if rule.is_of_certificate() && !self.has_tls {
             "tls-certificates=DIR, with ca-cert.pem in it"
@@ -58,7 +59,7 @@ impl Ways {
     /// Checks a rule of an export.
     ///
     /// # Errors
-    /// As [`check`](Self::check). On the socket of a virtual machine only the process of the monitor is known.
+    /// See [`check`](Self::check). The socket of a virtual machine only identifies the process of the monitor.
     pub fn check_of(self, export: &Export, rule: &Rule) -> Result<(), UsageError> {
         if export.vhost_user.is_none() {
             return self.check(rule);
@@ -71,10 +72,10 @@ impl Ways {
         )))
     }
 
-    /// Checks all rules of settings that have no places.
+    /// Checks all rules of settings that have no spans.
     ///
     /// # Errors
-    /// For the first rule that can match no client.
+    /// For the first rule that cannot match any client.
     pub fn check_all(self, allow: Option<&Allow>, exports: &[Export]) -> Result<(), UsageError> {
         for rule in allow.into_iter().flat_map(Allow::rules) {
             self.check(rule).map_err(|e| e.at(format!("--{KEY}")))?;
@@ -89,7 +90,8 @@ impl Ways {
     }
 }
 
-/// Takes the list of a table: each rule with its place, and all of them. `None` if there is no list, or it has a fault.
+/// Reads the list of a table: each rule with its span, and all rules. Returns `None` if there is no list, or it has a
+/// fault.
 pub fn read(table: &mut Table<'_>, faults: &mut Faults) -> Option<(Rules, Allow)> {
     let before = faults.len();
     let (texts, span) = table.list(KEY, faults)?;
@@ -112,10 +114,10 @@ pub fn read(table: &mut Table<'_>, faults: &mut Faults) -> Option<(Rules, Allow)
     }
 }
 
-/// Checks the rules against the certificates that were read.
+/// Checks the rules against the loaded certificates.
 ///
 /// # Errors
-/// If rules are about certificates and clients need none.
+/// If rules refer to certificates, but clients need none.
 pub fn check_certificates(wanted: &Wanted, tls: &Tls) -> Result<(), String> {
     if tls.needs_certificates() {
         return Ok(());
@@ -130,8 +132,8 @@ pub fn check_certificates(wanted: &Wanted, tls: &Tls) -> Result<(), String> {
     }
 }
 
-/// Checks the rules against the certificates that a reload would read. Those that cannot be read leave the former ones in
-/// force.
+/// Checks the rules against the certificates that a reload would load. If the certificates cannot be read, the present
+/// ones stay in force, and the check passes.
 ///
 /// # Errors
 /// As [`check_certificates`].
@@ -142,7 +144,7 @@ pub fn check_files(wanted: &Wanted) -> Result<(), String> {
     }
 }
 
-/// The rules for a line of the log.
+/// Formats the rules for the log.
 pub fn shown(allow: Option<&Allow>) -> String {
     let Some(allow) = allow else { return "all clients".to_owned() };
     Vec::from_iter(allow.rules().iter().map(Rule::to_string)).join(", ")

@@ -1,4 +1,4 @@
-//! The page of `blkmqd`, its options, and their meaning.
+//! The help page of `blkmqd`: its options and their parsing.
 
 use super::access::Ways;
 use super::http::Http;
@@ -14,7 +14,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::path::PathBuf;
 use tracing_subscriber::filter::LevelFilter;
 
-/// The name of the program, whatever its file is called.
+/// The program name, whatever the executable is called.
 pub const PROGRAM: &str = "blkmqd";
 
 const PAGE: Page = Page {
@@ -81,19 +81,19 @@ A file has the same settings and the bounds against clients that ask for too muc
 them. SIGHUP, or blkmqctl reload, reads it again: weights, limits, schedulers with their attributes, and the log level \
 change at once, exports come and go, and the log says what needs a restart.";
 
-/// The work that the command line asks for.
+/// The task given by the command line.
 pub enum Asked {
-    /// Serve this, from the file at the path if there is one.
+    /// Serve with these settings, from the file at the path if there is one.
     Serve(Box<Wanted>, Option<String>),
-    /// Name the faults of the file at this path.
+    /// Report the faults of the file at this path.
     Check(String),
-    /// Name also the faults of the devices, certificates and folders in it.
+    /// As above, and the faults found by opening its devices, certificates and folders.
     CheckOpen(String),
-    /// Say how its promises are tried, on this model in place of devices that are none.
+    /// Print the commands that try the promises, on this model in place of real devices.
     Simulate(String, Option<String>),
 }
 
-/// The options about a file that is not served.
+/// The options that check a file.
 fn checking() -> [Arg; 3] {
     [
         Arg::new("check")
@@ -181,7 +181,7 @@ pub fn definition() -> Command {
     ])
 }
 
-/// Options that a file has as settings. The level of the log can be given beside a file.
+/// Options that a configuration file has as settings. The log level may also be given beside a file.
 const SETTINGS: [&str; 17] = [
     access::KEY,
     "stats",
@@ -203,10 +203,10 @@ const SETTINGS: [&str; 17] = [
 ];
 
 impl Asked {
-    /// The arguments that clap has read.
+    /// Converts the arguments that clap has parsed.
     ///
     /// # Errors
-    /// If an export or a file is not understood, or there are more schedulers than devices.
+    /// If an export or a file is invalid, or there are more schedulers than devices.
     pub fn of(found: &ArgMatches) -> Result<Self, UsageError> {
         if let Some(path) = found.get_one::<String>("check") {
             if let Some(model) = found.get_one::<String>("simulate") {
@@ -287,7 +287,7 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
     })
 }
 
-/// The devices with their schedulers and depths: one for all, or one for each.
+/// Returns the devices with their schedulers and depths, given once for all or once for each.
 fn disks(
     devices: Vec<String>,
     schedulers: &[SchedulerChoice],

@@ -1,4 +1,4 @@
-//! The bounds of the server as a configuration file has them.
+//! Parses the bounds of the server in a configuration file.
 
 use blkmq_server::Bounds;
 use blkmq_terminal::UsageError;
@@ -23,13 +23,13 @@ pub const KEYS: [&str; 15] = [
     "devices",
 ];
 
-/// Gives the bound `key` the value `text`: a count, an amount of bytes, or a time in seconds.
+/// Sets the bound `key` to the value `text`: a count, an amount of bytes, or a time in seconds.
 ///
 /// # Errors
-/// If there is no such bound, or the value is impossible.
+/// If there is no such bound, or the value is invalid.
 pub fn set(bounds: &mut Bounds, key: &str, text: &str) -> Result<(), UsageError> {
     let count = || units::count(text, 1..=1 << 20, KbBase::Binary);
-    // A connection has to be able to have the largest request in flight.
+    // A connection must be able to have the largest request in flight.
     let bytes = || units::count(text, 64 << 20..=1 << 40, KbBase::Binary);
     let time = || units::time(text, TimeUnit::Seconds);
     match key {

@@ -1,4 +1,5 @@
-//! The settings in force beside a configuration, and a file with them: `blkmqctl diff` and `blkmqctl save`.
+//! Compares the current settings with a configuration, and writes them to its file: `blkmqctl diff` and `blkmqctl
+//! save`.
 
 use super::config::{self, Edit, Place};
 use super::wanted::Wanted;
@@ -9,7 +10,7 @@ use blkmq_server::control::{Answer, Request};
 use blkmq_server::{Disk, Handle};
 use blkmq_terminal::SchedulerChoice;
 
-/// A setting that is in force otherwise than in a configuration.
+/// A setting whose current value differs from the configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
     place: Place,
@@ -19,7 +20,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// For the operator.
+    /// Formats the difference for the operator.
     pub fn line(&self) -> String {
         let Self { place, key, live, configured } = self;
         format!("{place}: {key} = {live}, configured {configured}")
@@ -30,7 +31,7 @@ impl Difference {
     }
 }
 
-/// The settings that a configuration has keys for and that are in force otherwise.
+/// Returns the settings that have a configuration key and whose current value differs.
 pub fn between(wanted: &Wanted, server: &Handle) -> Vec<Difference> {
     let mut all = Vec::new();
     let mut compare = |place: &Place, key: &str, live: &str, configured: &str| {
@@ -50,7 +51,7 @@ pub fn between(wanted: &Wanted, server: &Handle) -> Vec<Difference> {
         let Some(live) = exports.iter().find(|it| it.name == export.name) else { continue };
         let place = Place::Export(export.name.clone());
         compare(&place, "weight", &live.weight.to_string(), &export.weight.to_string());
-        // Each word in full: some are only shown if they limit anything.
+        // Every limit in full: the live form omits some that are unlimited.
         let max = IoMax::default().set(&live.max).unwrap_or_default();
         let pairs = [
             (max.changes_of(&export.max), export.max.changes_of(&max)),
@@ -66,7 +67,7 @@ pub fn between(wanted: &Wanted, server: &Handle) -> Vec<Difference> {
     all
 }
 
-/// A line for each export that was added or removed since the configuration was read.
+/// Returns a line for each export added or removed since the configuration was read.
 pub fn exports(wanted: &Wanted, server: &Handle) -> Vec<String> {
     let Answer::List { exports, .. } = server.ask(Request::List) else { return Vec::new() };
     let live = Vec::from_iter(exports.iter().map(|export| &export.name));
@@ -79,7 +80,7 @@ pub fn exports(wanted: &Wanted, server: &Handle) -> Vec<String> {
     [added, lines(&configured, &live, "removed")].concat()
 }
 
-/// The scheduler in force, in the grammar of `--scheduler`.
+/// Returns the current scheduler, in the grammar of `--scheduler`.
 fn in_force(plan: &Plan) -> String {
     match plan.choice {
         PolicyChoice::Auto => SchedulerChoice::auto().word().to_owned(),
@@ -87,7 +88,7 @@ fn in_force(plan: &Plan) -> String {
     }
 }
 
-/// The scheduler of a configuration in the same form.
+/// Returns the scheduler of a configuration in the same form.
 fn normal(choice: &SchedulerChoice) -> String {
     match choice.choice {
         PolicyChoice::Auto => choice.word().to_owned(),
@@ -103,10 +104,10 @@ fn spelled(plain: &SchedulerChoice, options: &Options) -> String {
     format!("{}{colon}{}", plain.factory.name, words.join(","))
 }
 
-/// The text of the file with the settings in force; `None` if nothing differs.
+/// Returns the text of the file with the current settings, or `None` if nothing differs.
 ///
 /// # Errors
-/// If the file has a fault, or a form in which it cannot be changed.
+/// If the file has a fault, or its form cannot be edited.
 pub fn saved(path: &str, server: &Handle) -> Result<Option<String>, String> {
     let (text, wanted) = config::read_text(path).map_err(|faults| faults.join("\n"))?;
     let differences = between(&wanted, server);
@@ -117,18 +118,18 @@ pub fn saved(path: &str, server: &Handle) -> Result<Option<String>, String> {
     let unusual =
         || format!("{path} has a form that cannot be changed; blkmqctl diff shows what differs");
     let text = config::edited(&text, &edits).ok_or_else(unusual)?;
-    // A file that would not have the settings in force is not written.
+    // The new text is written only if it parses to the current settings.
     let reads = config::understood(&text).is_some_and(|wanted| between(&wanted, server).is_empty());
     if reads { Ok(Some(text)) } else { Err(unusual()) }
 }
 
-/// Attributes of a disk for which a configuration has no key, as they were when the server started.
+/// Attributes of a disk that have no configuration key, with their values at the start of the server.
 pub struct Attributes {
     scheduler: &'static str,
     values: Vec<(String, String)>,
 }
 
-/// The attributes that follow from others, or that have a key.
+/// Attributes that depend on others, or that have a configuration key.
 const FOLLOWS: [&str; 3] = ["queue/scheduler", "queue/iostats", "blkmq/device_depth"];
 
 impl Attributes {
@@ -143,7 +144,7 @@ impl Attributes {
         Self { scheduler, values: named.filter(is_own).collect() }
     }
 
-    /// A line for each attribute of `disk` that differs. Another scheduler brings values of its own.
+    /// Returns a line for each attribute of `disk` that differs. A change of scheduler resets its attributes.
     pub fn differences(&self, disk: &Disk) -> Vec<String> {
         let now = Self::of(disk);
         if now.scheduler != self.scheduler {

@@ -1,4 +1,4 @@
-//! The settings of an export, one at a time, and exports as the command line has them: `NAME[,KEY=VALUE]...`.
+//! Parses the settings of an export one at a time, and exports in the form of the command line: `NAME[,KEY=VALUE]...`.
 
 use blkmq_core::Class;
 use blkmq_engine::{IoMax, MAX_GROUPS, Promise};
@@ -12,7 +12,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// The settings, in the order of the page. The device is a setting, too, by its number or, in a file, by its name.
+/// The settings, in the order of the help page. The device is a setting, too: a number, or in a file a name.
 pub const KEYS: [&str; 32] = [
     "device",
     "offset",
@@ -48,7 +48,7 @@ pub const KEYS: [&str; 32] = [
     "description",
 ];
 
-/// The last number of a block device, which is one of its minor numbers.
+/// The largest number of a block device, limited by its minor number.
 const MOST_DEVICE: u64 = (1 << 20) - 1;
 
 /// Priority classes, as Linux and cgroup v2 spell them.
@@ -59,18 +59,18 @@ const CLASSES: [(&str, Class); 3] =
 const CACHES: [(&str, Cache); 2] =
     [("writeback", Cache::Writeback), ("writethrough", Cache::Writethrough)];
 
-/// An export whose settings are being read.
+/// An export whose settings are being parsed.
 pub struct Draft {
     export: Export,
     offset: u64,
     size: Option<u64>,
-    /// The settings of its disk for a virtual machine, which needs a path.
+    /// The path of the socket for a virtual machine, if there is one.
     socket: Option<PathBuf>,
-    /// The number of its block device.
+    /// The number of the block device.
     ublk: Option<u32>,
     queues: Option<u16>,
     guest_ioprio: Option<GuestIoprio>,
-    /// Its rules on clients.
+    /// The access rules.
     rules: Vec<Rule>,
 }
 
@@ -88,10 +88,10 @@ impl Draft {
         }
     }
 
-    /// Gives the setting `key` the value `text`. `device` is a number up to `disks`.
+    /// Sets `key` to the value `text`. A `device` is a number up to `disks`.
     ///
     /// # Errors
-    /// If there is no such setting, or the value is impossible.
+    /// If there is no such setting, or the value is invalid.
     pub fn set(&mut self, key: &str, text: &str, disks: usize) -> Result<(), UsageError> {
         let Self { export, offset, size, socket, ublk, queues, guest_ioprio, rules } = self;
         let bytes = || units::bytes(text, KbBase::Binary);
@@ -134,18 +134,18 @@ impl Draft {
         }
     }
 
-    /// It is on device number `at`, from 0.
+    /// Sets the device, counted from 0.
     pub fn set_device(&mut self, at: usize) {
         self.export.disk = at;
     }
 
-    /// Its clients are these.
+    /// Sets the access rules.
     pub fn set_allow(&mut self, allow: Allow) {
         self.export.allow = Some(allow);
     }
 
     /// # Errors
-    /// If settings of a disk for a virtual machine have no socket, or there are too many rules.
+    /// If a setting for a virtual machine is given without a socket, or there are too many rules.
     pub fn finish(self) -> Result<Export, UsageError> {
         let Self { mut export, offset, size, socket, ublk, queues, guest_ioprio, rules } = self;
         if !rules.is_empty() {
@@ -182,12 +182,12 @@ impl Draft {
     }
 }
 
-/// Reads one export of a server with `disks` devices.
+/// Parses an export of a server with `disks` devices.
 ///
 /// # Errors
-/// If a setting does not exist or has an impossible value.
+/// If a setting does not exist or has an invalid value.
 pub fn parse(text: &str, disks: usize) -> Result<Export, UsageError> {
-    // A description may have commas.
+    // A description may contain commas.
     let (settings, description) = match text.split_once(",description=") {
         Some((settings, description)) => (settings, description),
         None => (text, ""),
@@ -214,15 +214,16 @@ pub fn parse(text: &str, disks: usize) -> Result<Export, UsageError> {
 pub struct Names {
     names: BTreeSet<String>,
     groups: BTreeMap<usize, BTreeMap<String, String>>,
-    /// Block devices, with their exports.
+    /// Block devices, each with its export.
     devices: BTreeMap<u32, String>,
 }
 
 impl Names {
-    /// Adds an export, if it can be beside the others, as the start of the server checks it. O(log exports).
+    /// Adds an export if it is compatible with the previous ones, by the rules that the server applies at start. O(log
+    /// exports).
     ///
     /// # Errors
-    /// If it cannot have its name, or its device has as many exports as it can have.
+    /// If its name cannot be used, or its device has the maximum number of exports.
     pub fn add(&mut self, export: &Export) -> Result<(), UsageError> {
         let name = &export.name;
         let group = export.group().map_err(|error| UsageError::new(error.to_string()))?;

@@ -1,29 +1,30 @@
-//! The settings of HTTP: where it listens, and the names that users have for it.
+//! The settings of HTTP: the address, and the host names under which users reach it.
 
 use blkmq_server::Address;
 use blkmq_terminal::UsageError;
 
-/// The port, if none is named: the one behind NBD's.
+/// The default port, which follows that of NBD.
 const PORT: u16 = 10810;
-/// The settings, on the command line and in a file.
+/// The keys, on the command line and in a file.
 pub const KEYS: [&str; 3] = ["http", "http-public", "http-name"];
-/// The longest host name.
+/// The maximum length of a host name.
 const LONGEST: usize = 253;
 
-/// HTTP that was asked for.
+/// The configuration of HTTP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Http {
-    /// Where it listens.
+    /// The listening address.
     pub address: Address,
-    /// Host names of the server, besides `localhost`.
+    /// Accepted host names of the server, besides `localhost`.
     pub names: Vec<String>,
 }
 
 impl Http {
-    /// HTTP at `address`; none without one. An address that other machines reach needs `is_public`.
+    /// Configures HTTP at `address`, or returns `None` without an address. An address reachable by other machines
+    /// requires `is_public`.
     ///
     /// # Errors
-    /// If other machines would reach it unasked, or the other settings are there without an address.
+    /// If other machines could reach the address without `is_public`, or other settings are given without an address.
     pub fn new(
         address: Option<Address>,
         is_public: bool,
@@ -41,7 +42,7 @@ impl Http {
         }
     }
 
-    /// The address of the page for browsers, with the key that its switches need.
+    /// Returns the address of the page for browsers, with the key that its switches need.
     pub fn page(at: &Address, key: &str) -> String {
         match at {
             Address::Tcp(at) => format!("http://{at}/#key={key}"),
@@ -50,12 +51,12 @@ impl Http {
     }
 }
 
-/// An address for HTTP.
+/// Parses an address for HTTP.
 pub fn address(text: &str) -> Result<Address, UsageError> {
     Address::with_port(text, PORT).map_err(|error| UsageError::new(error.to_string()))
 }
 
-/// Yes or no, as a file has it.
+/// Parses a boolean in the form used in a file.
 pub fn yes(text: &str) -> Result<bool, UsageError> {
     match text {
         "1" => Ok(true),
@@ -64,7 +65,7 @@ pub fn yes(text: &str) -> Result<bool, UsageError> {
     }
 }
 
-/// The name of a host.
+/// Parses a host name.
 pub fn name(text: &str) -> Result<String, UsageError> {
     let is_part = |part: &str| {
         !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')

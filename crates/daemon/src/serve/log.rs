@@ -1,4 +1,4 @@
-//! The log of the server: lines on standard error in one of three forms.
+//! The log of the server: lines on standard error, in one of three formats.
 
 use std::io;
 use tracing::{Event, Level, Subscriber};
@@ -18,15 +18,15 @@ pub enum LogFormat {
     Text,
     /// An object for each line.
     Json,
-    /// For the journal, which has times: a priority such as `<6>`, message, and `key=value`.
+    /// For the journal, which adds times: a priority such as `<6>`, message, and `key=value`.
     Journald,
 }
 
 impl LogFormat {
-    /// The names of all.
+    /// The names of the formats.
     pub const NAMES: [&str; 3] = ["text", "json", "journald"];
 
-    /// The form of this name.
+    /// Returns the format with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let all = [Self::Text, Self::Json, Self::Journald];
@@ -37,7 +37,7 @@ impl LogFormat {
 /// Changes the level of the log.
 pub type SetLevel = Box<dyn Fn(LevelFilter) -> Result<(), String> + Send + Sync>;
 
-/// Logs to standard error from now on. Returns the way to change the level.
+/// Starts logging to standard error. Returns a function that changes the level.
 pub fn start(level: LevelFilter, form: LogFormat) -> SetLevel {
     let (filter, handle) = tracing_subscriber::reload::Layer::new(level);
     let lines = fmt::layer().with_writer(io::stderr).with_ansi(false).with_target(false);
@@ -50,7 +50,7 @@ pub fn start(level: LevelFilter, form: LogFormat) -> SetLevel {
     Box::new(move |level| handle.reload(level).map_err(|e| e.to_string()))
 }
 
-/// Lines behind the priority by which the journal files them.
+/// Prefixes lines with the priority by which the journal files them.
 struct Journald(Format<format::Full, ()>);
 
 impl Default for Journald {
@@ -59,7 +59,7 @@ impl Default for Journald {
     }
 }
 
-/// As in `<syslog.h>`.
+/// Returns the priority, as in `<syslog.h>`.
 fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

@@ -1,8 +1,8 @@
-//! `blkmqd vhost-user-blk`: a disk of one virtual machine, by the options that programmes of this kind have in QEMU's
-//! documentation, so that a program that starts the others starts this one.
+//! `blkmqd vhost-user-blk`: serves the disk of one virtual machine. The options follow QEMU's conventions for
+//! vhost-user back-end programs, so that a program that starts other back ends can start this one.
 //!
-//! `--fd`, the number of a socket that the caller has opened, is not an option: the number may be that of another descriptor
-//! of this process.
+//! The option `--fd`, the number of an inherited socket, is not supported: the number could be that of another
+//! descriptor of this process.
 
 use super::wanted::{self, Control, DiskChoice, Listen, Wanted};
 use blkmq_engine::DeviceDepth;
@@ -12,7 +12,7 @@ use blkmq_terminal::{SchedulerChoice, UsageError};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use tracing_subscriber::filter::LevelFilter;
 
-/// The word behind the program's name.
+/// The word that selects this mode.
 pub const WORD: &str = "vhost-user-blk";
 
 /// The answer to `--print-capabilities`.
@@ -31,11 +31,11 @@ machines, or clients of NBD beside them, a configuration file has the same as se
     ],
 };
 
-/// The task of a command line.
+/// The task given by a command line.
 pub enum Machine {
     /// Print the capabilities of this program.
     Capabilities,
-    /// Serve this.
+    /// Serve with these settings.
     Serve(Box<Wanted>),
 }
 
@@ -67,7 +67,7 @@ pub fn definition() -> Command {
 }
 
 impl Machine {
-    /// The arguments that clap has read.
+    /// Converts the arguments that clap has parsed.
     ///
     /// # Errors
     /// If a path is missing, or the device is unknown.
@@ -120,13 +120,13 @@ impl Machine {
         })))
     }
 
-    /// The answer to `--print-capabilities`.
+    /// Returns the answer to `--print-capabilities`.
     pub fn capabilities() -> &'static str {
         CAPABILITIES
     }
 }
 
-/// Returns whether the words behind the program's name ask for this.
+/// Returns whether the command-line arguments select this mode.
 pub fn is_asked(words: &[String]) -> bool {
     words.first().is_some_and(|word| word == WORD)
 }

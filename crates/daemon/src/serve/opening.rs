@@ -1,7 +1,7 @@
-//! Finds every fault of a configuration that only opening its devices shows: `blkmqd --check FILE --open`.
+//! Finds the faults of a configuration that only opening its devices reveals: `blkmqd --check FILE --open`.
 //!
-//! Nothing is changed: files are opened for reading and without a lock, so that a server may use them in the meantime,
-//! and none is laid out. So a device that another program has claimed is a fault of the start only.
+//! This changes nothing: files are opened read-only and without a lock, so that a server may use them at the same time,
+//! and no file is laid out. So a device claimed by another program is not a fault here, only at start.
 
 use super::wanted::{DiskChoice, Wanted};
 use super::{access, sockets, started};
@@ -11,10 +11,10 @@ use listenfd::ListenFd;
 use nix::unistd::{AccessFlags, access};
 use std::path::Path;
 
-/// Queues are made for checks of exports only.
+/// The number of workers, which only matters for queues; these are made to check exports.
 const WORKERS: u16 = 1;
 
-/// The faults of what `wanted` names: a line for each.
+/// Returns one line for each fault found by opening the devices of `wanted`.
 pub fn faults(wanted: &Wanted) -> Vec<String> {
     let mut faults = Vec::new();
     faults.extend(sockets::check(wanted, &ListenFd::empty()).err());
@@ -28,7 +28,7 @@ pub fn faults(wanted: &Wanted) -> Vec<String> {
     if let Some((export, error)) = on_ublk.zip(Ublk::check_driver().err()) {
         faults.push(format!("export '{}': ublk: {error}", export.name));
     }
-    // The places of the devices that opened: exports of the others cannot be checked.
+    // The indexes of the devices that were opened: exports of other devices cannot be checked.
     let (mut disks, mut places) = (Vec::new(), Vec::new());
     for (at, disk) in wanted.disks.iter().enumerate() {
         match open(&disk.device).and_then(|device| started(disk, device, WORKERS)) {
@@ -52,13 +52,13 @@ pub fn faults(wanted: &Wanted) -> Vec<String> {
     faults
 }
 
-/// A fault of a device, with its name once.
+/// Prefixes a fault of a device with its name, unless it has it already.
 fn named(disk: &DiskChoice, error: &str) -> String {
     let error = error.strip_prefix(&format!("{}: ", disk.name)).unwrap_or(error);
     format!("device '{}': {error}", disk.name)
 }
 
-/// Opens a device to look at it. In the place of a file that the server would lay out there is an empty device of its size.
+/// Opens a device for inspection. A file that the server would lay out is replaced by an empty device of its size.
 fn open(description: &str) -> Result<Device, String> {
     let opened = |text: &str| blkmq::open(text).map_err(|e| e.to_string());
     let (around, inside) = inside(description);
@@ -80,11 +80,12 @@ fn open(description: &str) -> Result<Device, String> {
     if found.is_some() && !options.readonly && access(&path, AccessFlags::W_OK).is_err() {
         return refused("cannot be written; accepted: readonly=1");
     }
-    // Of two parameters with one name the later counts.
+    // If a parameter is repeated, the last value counts.
     opened(&format!("{description},readonly=1,locking=0"))
 }
 
-/// The devices around a file, and the description of the file; of another device the whole description.
+/// Splits a description into the layers above a file and the description of the file. For another device, the second
+/// part is the whole description.
 fn inside(description: &str) -> (&str, &str) {
     let names = ["uring:", "threads:"];
     if names.iter().any(|name| description.starts_with(name)) {

@@ -1,20 +1,21 @@
-//! Patience with resources that another program still has.
+//! Waits for resources that another program still holds.
 //!
-//! The kernel frees the files and sockets of a process that was killed only when its last I/O is over, and a server that is
-//! started again directly behind it would be refused.
+//! The kernel frees the files and sockets of a killed process only after its last I/O. Without retries, a server
+//! restarted immediately would be refused.
 
 use std::fmt::Display;
 use std::time::Duration;
 
-/// How long a device or an address may be in use elsewhere before the server gives up.
+/// How long the server waits for a device or an address that is in use.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Tries until it works, or fails in another way than `is_busy` says, or patience is over. The first failure is logged.
+/// Retries until `attempt` succeeds, fails with an error that `is_busy` rejects, or [`PATIENCE`] is over. Logs the
+/// first failure.
 ///
 /// # Errors
-/// The last one.
+/// The last error.
 pub fn patient<T, E: Display>(
     mut attempt: impl FnMut() -> Result<T, E>,
     is_busy: impl Fn(&E) -> bool,

@@ -1,7 +1,7 @@
-//! A configuration that is read again while the server runs.
+//! Reloads a configuration while the server runs.
 //!
-//! The new file is compared with the settings in force because of the old one, so a setting that `blkmqctl` has changed
-//! in the meantime stays, unless its line in the file has changed. A file with a fault changes nothing.
+//! The new file is compared with the previous file, not with the current settings. So a setting changed by `blkmqctl`
+//! stays, unless its line in the file has changed. A file with a fault changes nothing.
 
 use super::access::{self, Ways};
 use super::config;
@@ -19,17 +19,17 @@ use std::thread::park_timeout;
 use std::time::Duration;
 use tracing_subscriber::filter::LevelFilter;
 
-/// The time between two looks at a reload that is in the way.
+/// The interval of polling while another reload is in progress.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The running server, and the file that it came from.
+/// The running server, and its configuration.
 pub struct Reloader {
     path: Option<String>,
     server: Handle,
     set_level: SetLevel,
-    /// The settings in force.
+    /// The settings derived from the configuration.
     current: Mutex<Wanted>,
-    /// By device, as the server has started.
+    /// The attributes of each device when the server started.
     attributes: Vec<Attributes>,
 }
 
@@ -37,7 +37,7 @@ pub struct Reloader {
 #[derive(Debug, PartialEq)]
 enum Change {
     Level(LevelFilter),
-    /// An attribute of the device with this number, from 1.
+    /// An attribute of a device, numbered from 1.
     Attribute {
         device: usize,
         path: String,
@@ -55,9 +55,9 @@ enum Change {
         allow: Option<Allow>,
     },
     Add(Box<Export>),
-    /// The end of the export of this name.
+    /// The export of this name is removed.
     Remove(String),
-    /// It stays as it is until the server is started again.
+    /// A setting that only a restart can change.
     Restart(String),
 }
 
@@ -67,10 +67,10 @@ impl Reloader {
         Self { path, server, set_level, current: Mutex::new(wanted), attributes }
     }
 
-    /// A line for each setting in force that differs from the file, or without one from the command line.
+    /// Returns a line for each current setting that differs from the file, or without a file from the command line.
     ///
     /// # Errors
-    /// If the file has a fault: a line for each.
+    /// One line for each fault of the file.
     pub fn diff(&self) -> Result<Vec<String>, String> {
         let wanted = match &self.path {
             Some(path) => config::read(path).map_err(|faults| faults.join("\n"))?,
@@ -85,10 +85,10 @@ impl Reloader {
         Ok(lines)
     }
 
-    /// The file with the settings in force; `None` if it has them.
+    /// Returns the file with the current settings, or `None` if it has them.
     ///
     /// # Errors
-    /// If there is no file, or it cannot be changed.
+    /// If there is no file, or it cannot be edited.
     pub fn save(&self) -> Result<Option<Saved>, String> {
         let path =
             self.path.as_ref().ok_or("the server was started without a configuration file")?;
@@ -97,11 +97,11 @@ impl Reloader {
         Ok(text.map(|text| Saved { path: whole, text }))
     }
 
-    /// Adds an export, spelled as `--export`. The configuration knows nothing of it: reloads leave it as it is. Returns a line that
-    /// says so.
+    /// Adds an export, spelled as for `--export`. It is not part of the configuration, so that reloads leave it.
+    /// Returns a message.
     ///
     /// # Errors
-    /// If the words are wrong, a rule of it can match no client, or the server refuses.
+    /// If the description is invalid, one of its rules cannot match any client, or the server refuses.
     pub fn add(&self, words: &str, goes_on: GoesOn<'_>) -> Result<String, String> {
         let current = self.current(goes_on)?;
         let said = |error: UsageError| error.to_string();
@@ -115,10 +115,10 @@ impl Reloader {
         Ok(format!("export '{}': added", export.name))
     }
 
-    /// Removes an export, which stays in the configuration. Returns a line that says so.
+    /// Removes an export, which stays in the configuration. Returns a message.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the export does not exist.
     pub fn remove(&self, name: &str) -> Result<String, String> {
         match self.server.remove_export(name) {
             true => Ok(format!("export '{name}': removed")),
@@ -126,7 +126,7 @@ impl Reloader {
         }
     }
 
-    /// The settings in force, once another reload is over.
+    /// Locks the settings, waiting for a reload in progress while `goes_on` is true.
     fn current(&self, goes_on: GoesOn<'_>) -> Result<MutexGuard<'_, Wanted>, String> {
         loop {
             match self.current.try_lock() {
@@ -140,12 +140,12 @@ impl Reloader {
         }
     }
 
-    /// Reads the file and the certificates again, and carries out the changes while `goes_on`. Returns a line for
-    /// each change.
+    /// Reloads the file and the certificates, and applies the changes while `goes_on` is true. Returns a line for each
+    /// change.
     ///
     /// # Errors
-    /// If there is neither a file nor certificates, the file has a fault (a line for each), or rules are about certificates that
-    /// clients would not need any more.
+    /// If there is neither a file nor a certificate, the file has a fault (one line for each), or rules refer to
+    /// certificates that clients would no longer need.
     pub fn reload(&self, goes_on: GoesOn<'_>) -> Result<Vec<String>, String> {
         let mut current = self.current(goes_on)?;
         let Some(path) = &self.path else {
@@ -172,12 +172,13 @@ impl Reloader {
         Ok(lines)
     }
 
-    /// The scheduler of each device that was chosen by its exports, with the reason.
+    /// Returns the scheduler chosen for each device by its exports, with the reason; `None` if it was named.
     fn chosen(&self) -> Vec<Option<AutoChoice>> {
         self.server.disks().iter().map(|disk| disk.service().queue().plan().auto()).collect()
     }
 
-    /// Chooses again where exports that competed are gone. Returns a line for each choice that differs from `before`.
+    /// Repeats the choice of a scheduler after exports were removed. Returns a line for each choice that differs from
+    /// `before`.
     fn choose_again(&self, before: &[Option<AutoChoice>], goes_on: GoesOn<'_>) -> Vec<String> {
         let mut lines = Vec::new();
         for (device, now) in (1..).zip(self.chosen()) {
@@ -199,8 +200,8 @@ impl Reloader {
         lines
     }
 
-    /// Reads the certificates again, which may have changed without a change of the configuration. Returns a line if
-    /// they have.
+    /// Reloads the certificates, which may have changed although the configuration has not. Returns a line if they
+    /// have.
     fn renew(&self, current: &mut Wanted, folder: PathBuf) -> Option<String> {
         match self.server.tls()?.renew(&folder) {
             Ok(is_new) => {
@@ -211,7 +212,7 @@ impl Reloader {
         }
     }
 
-    /// A change that is refused leaves the setting of `old`, so that the next reload tries again.
+    /// Applies a change. If it is refused, the old setting is kept as current, so that the next reload tries again.
     fn carry_out(
         &self,
         change: Change,
@@ -255,7 +256,7 @@ impl Reloader {
                 }
             },
             Change::Remove(name) => {
-                // A client of control may have done that.
+                // A control client may have removed it already.
                 self.server.remove_export(&name);
                 format!("export '{name}': removed")
             }
@@ -279,7 +280,7 @@ impl Reloader {
     }
 }
 
-/// The settings that differ in `new`.
+/// Returns the settings that differ in `new`.
 fn changes(old: &Wanted, new: &Wanted) -> Vec<Change> {
     let mut all = Vec::new();
     if old.log != new.log {
@@ -314,7 +315,7 @@ fn changes(old: &Wanted, new: &Wanted) -> Vec<Change> {
             all.push(restart(format!("device '{}'", new.name)));
         }
     }
-    // Those that go make room for those that come.
+    // Removed exports make room for added ones.
     let gone = |old: &&Export| !new.exports.iter().any(|new| new.name == old.name);
     let gone = old.exports.iter().filter(gone);
     all.extend(gone.map(|old| Change::Remove(old.name.clone())));
@@ -330,7 +331,7 @@ fn changes(old: &Wanted, new: &Wanted) -> Vec<Change> {
     all
 }
 
-/// Returns whether the device at this place is the one that the server has there.
+/// Returns whether the device with this index is unchanged.
 fn same_disk(old: &Wanted, new: &Wanted, at: usize) -> bool {
     let device = |wanted: &Wanted| wanted.disks.get(at).map(|disk| disk.device.clone());
     device(old).is_some() && device(old) == device(new)
@@ -345,7 +346,7 @@ fn scheduler(device: usize, old: &SchedulerChoice, new: &SchedulerChoice, all: &
     if new.choice == PolicyChoice::Auto {
         return;
     }
-    // A new scheduler begins with its defaults.
+    // A new scheduler starts with its defaults.
     let before = if switched { SchedulerChoice::plain(new.factory) } else { old.clone() };
     for attribute in new.factory.attributes {
         let (key, value) = (attribute.name, new.options.get(attribute.name));
@@ -376,7 +377,7 @@ fn settings(old: &Export, new: &Export, all: &mut Vec<Change>) {
     }
 }
 
-/// Takes over from `new` the settings that change while the server runs.
+/// Adopts those settings of `new` that may change while the server runs.
 fn adopt(current: &mut Wanted, new: &Wanted, changes: &[Change]) {
     current.log = new.log;
     current.allow.clone_from(&new.allow);

@@ -1,4 +1,4 @@
-//! The rights of the server's sockets in the file system: their mode, owner and group.
+//! The permissions of the server's sockets in the file system: mode, owner and group.
 
 use blkmq_server::Rights;
 use blkmq_terminal::UsageError;
@@ -7,15 +7,15 @@ use nix::unistd::{Group, User};
 /// The settings, on the command line and in a file.
 pub const KEYS: [&str; 3] = ["socket-mode", "socket-owner", "socket-group"];
 
-/// Rights as they are being read.
+/// Permissions that are being parsed.
 #[derive(Default)]
 pub struct Names(Rights);
 
 impl Names {
-    /// Gives the setting `key` the value `text`.
+    /// Sets `key` to the value `text`.
     ///
     /// # Errors
-    /// If it is no mode, or there is no such user or group.
+    /// If the mode is invalid, or there is no such user or group.
     pub fn set(&mut self, key: &str, text: &str) -> Result<(), UsageError> {
         match key {
             "socket-mode" => mode(text).map(|mode| self.0.mode = mode),
@@ -42,7 +42,7 @@ fn mode(text: &str) -> Result<u32, UsageError> {
     })
 }
 
-/// `found`, or else `text` as a number.
+/// Returns `found`, or else parses `text` as a number.
 fn number(text: &str, found: Option<u32>, what: &str) -> Result<u32, UsageError> {
     found.or_else(|| text.parse().ok()).ok_or_else(|| {
         UsageError::new(format!("there is no {what} '{text}'; accepted: a name or a number"))

@@ -1,7 +1,8 @@
-//! The signals of a server, from its first moment to its last.
+//! The signals of a server, from its start to its end.
 //!
-//! One thread hears them. Before the server serves, the first one ends the program, once a file that is being laid out is
-//! taken back; then SIGHUP has it read its file again and the others have it drain; and while it drains, they end it.
+//! One thread handles them. Before the server serves, the first signal ends the program, after undoing the layout of a
+//! file. While it serves, SIGHUP reloads the configuration and the other signals drain the server. While it drains,
+//! they end the program.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
@@ -12,30 +13,30 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
-/// The wish of a signal to a server that serves.
+/// The action that a signal requests of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asked {
-    /// Read the file again.
+    /// Reload the configuration.
     Reload,
     /// Answer the requests in flight, and end.
     Drain,
 }
 
-/// Nothing is served; there is nothing to take back.
+/// The server is starting, and has nothing to undo.
 const OPENS: u8 = 0;
 const LAYS_OUT: u8 = 1;
 const SERVES: u8 = 2;
 const ENDS: u8 = 3;
 
-/// The program, as the thread that hears signals knows it. The layout and a signal each write one and then read the other, so
-/// both are ordered; nothing else is published with them.
+/// The phase of the program, shared with the signal thread. The layout and a signal each write one variable and then
+/// read the other, so both accesses are sequentially consistent; no other data is published with them.
 #[derive(Debug, Default)]
 struct Progress {
     phase: AtomicU8,
     stop: AtomicBool,
 }
 
-/// The thread, and the way to it.
+/// The signal thread, and the channel from it.
 #[derive(Debug)]
 pub struct Heard {
     progress: Arc<Progress>,
@@ -45,7 +46,7 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// Hears signals from now on.
+    /// Starts handling signals.
     ///
     /// # Errors
     /// If the system refuses handlers or threads.
@@ -60,11 +61,11 @@ impl Heard {
         Ok(Self { progress, asked, handle, thread: Some(thread) })
     }
 
-    /// Lays a file out: `work` looks at its flag now and then, and takes everything back once the flag is set.
+    /// Runs `work`, which lays out a file. It must poll its flag, and undo everything once the flag is set.
     pub fn laying_out<R>(&self, work: impl FnOnce(&AtomicBool) -> R) -> R {
         self.progress.phase.store(LAYS_OUT, Ordering::SeqCst);
         let done = work(&self.progress.stop);
-        // A signal that still saw the layout has set it, and no other one does.
+        // A signal that saw the layout has set the flag, and no later one does.
         self.progress.phase.store(OPENS, Ordering::SeqCst);
         if self.progress.stop.load(Ordering::SeqCst) {
             too_early();
@@ -72,19 +73,19 @@ impl Heard {
         done
     }
 
-    /// The server begins to serve: signals are kept for [`wait`](Self::wait) from now on.
+    /// Notes that the server serves: signals are queued for [`wait`](Self::wait) from now on.
     pub fn serves(&self) {
         self.progress.phase.store(SERVES, Ordering::Relaxed);
     }
 
-    /// Returns false once a signal has come that ends the program.
+    /// Returns false once a signal has asked for the end.
     pub fn is_serving(&self) -> bool {
         self.progress.phase.load(Ordering::Relaxed) == SERVES
     }
 
-    /// Waits for a signal.
+    /// Waits for the next signal.
     pub fn wait(&self) -> Asked {
-        // Without the thread nothing could end the server.
+        // Without the signal thread, nothing could end the server later.
         let asked = self.asked.recv().unwrap_or(Asked::Drain);
         if asked == Asked::Drain {
             self.progress.phase.store(ENDS, Ordering::Relaxed);
@@ -97,7 +98,7 @@ impl Drop for Heard {
     fn drop(&mut self) {
         self.handle.close();
         if let Some(thread) = self.thread.take() {
-            // It has ended: the handle is closed.
+            // The handle is closed, so the thread has ended.
             let _ = thread.join();
         }
     }
@@ -113,14 +114,14 @@ impl Progress {
         let is_end = signal != SIGHUP;
         match self.phase.load(Ordering::SeqCst) {
             SERVES if is_end => {
-                // The next one ends the program, even if this one has not been taken yet.
+                // Set here, so that the next signal ends the program even if this one has not been handled yet.
                 self.phase.store(ENDS, Ordering::Relaxed);
                 let _ = asked.send(Asked::Drain);
             }
             SERVES => {
                 let _ = asked.send(Asked::Reload);
             }
-            // The first one; the layout ends the program.
+            // The first signal during a layout sets the flag; the layout then ends the program.
             LAYS_OUT if is_end && !self.stop.swap(true, Ordering::SeqCst) => {}
             OPENS if is_end => too_early(),
             _ if is_end => exit(1),

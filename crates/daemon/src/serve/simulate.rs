@@ -1,23 +1,24 @@
-//! The commands that try the promises of a configuration in virtual time: `blkmqd --check FILE --simulate`.
+//! Prints commands that try the promises of a configuration in virtual time: `blkmqd --check FILE --simulate`.
 //!
-//! The server has no laboratory in it, so it prints what `blkmq` is to do, for a shell or to be changed: the loads of
-//! tenants are in no configuration.
+//! The server does not contain the laboratory, so it prints commands for `blkmq`, to be run or edited: a configuration
+//! does not describe the tenants' loads.
 
 use super::wanted::Wanted;
 use blkmq_terminal::UsageError;
 use std::fmt::Write;
 
-/// The load of each tenant until another is typed: always some waiting, so that promises and weights decide.
+/// The default load of each tenant, which always has I/Os waiting, so that promises and weights take effect.
 const LOAD: &str = "--rw=randread --bs=4k --iodepth=32";
 /// The MiB of each tenant's region on the model.
 const SIZE: usize = 64;
-/// The models that take time. A tenant that always has I/Os waiting would never come to the end of a second on others.
+/// The models with service times. On other models, virtual time would not advance for a tenant that always has I/Os
+/// waiting.
 const MODELS: [&str; 3] = ["disk", "flash", "cloud"];
 
-/// The model that `--simulate` names; empty if it names none. Its parameters are checked by `blkmq sim`.
+/// Parses the model given to `--simulate`; empty if none is given. `blkmq sim` checks its parameters.
 ///
 /// # Errors
-/// If that is no model, or one that takes no time.
+/// If `text` is not a model, or is a model without service times.
 pub fn model(text: &str) -> Result<String, UsageError> {
     if text.is_empty() || MODELS.contains(&kind(text)) {
         return Ok(text.to_owned());
@@ -28,15 +29,15 @@ pub fn model(text: &str) -> Result<String, UsageError> {
     )))
 }
 
-/// The name that the description of a device begins with.
+/// Returns the name at the beginning of the description of a device.
 fn kind(device: &str) -> &str {
     device.split(',').next().unwrap_or_default()
 }
 
-/// A command for each device of the file at `path`, on `model` where the device itself is none.
+/// Returns a command for each device of the file at `path`. A device that is not a model is replaced by `model`.
 ///
 /// # Errors
-/// For each device that is no model, if there is no `model`.
+/// For each device that is not a model, if `model` is `None`.
 pub fn commands(path: &str, wanted: &Wanted, model: Option<&str>) -> Result<String, Vec<String>> {
     let (mut text, mut faults) = (String::new(), Vec::new());
     for (at, disk) in wanted.disks.iter().enumerate() {
@@ -70,7 +71,7 @@ pub fn commands(path: &str, wanted: &Wanted, model: Option<&str>) -> Result<Stri
     if faults.is_empty() { Ok(text) } else { Err(faults) }
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

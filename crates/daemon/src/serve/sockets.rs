@@ -1,8 +1,8 @@
-//! The sockets that a server listens on: named, handed over by the program that started it, or the default one. They are
-//! bound when the server can answer; before, they are only checked.
+//! The listening sockets of a server: named, inherited from the program that started it, or the default one. They are
+//! bound when the server can answer; before that they are only checked.
 //!
-//! Handed over as systemd does it (`LISTEN_FDS`, `LISTEN_PID`), and `systemfd`, and libnbd for servers that it starts. A
-//! client that connects while no server runs waits in the socket, so a restart refuses nothing.
+//! Sockets are inherited as from systemd (`LISTEN_FDS`, `LISTEN_PID`), `systemfd`, or libnbd. A client that connects
+//! while no server runs waits in the socket, so a restart refuses no client.
 
 use super::patience::patient;
 use super::wanted::{Listen, Wanted, default_socket};
@@ -14,7 +14,7 @@ use std::io;
 /// Checks the addresses before a device is opened, which may take long.
 ///
 /// # Errors
-/// If a path cannot be that of a socket.
+/// If a path cannot be used for a socket.
 pub fn check(wanted: &Wanted, handed_over: &ListenFd) -> Result<(), String> {
     let named = if handed_over.len() > 0 { Cow::Borrowed(&[][..]) } else { named(wanted) };
     let control = wanted.control.path(&named).map(Address::Unix);
@@ -28,7 +28,7 @@ pub fn check(wanted: &Wanted, handed_over: &ListenFd) -> Result<(), String> {
             let hint = if is_control { "; --control=PATH names another one" } else { "" };
             format!("{}{hint}", refused(address, &e))
         })?;
-        // Each port 0 is another one.
+        // Each port 0 stands for a different free port.
         let is_free = matches!(address, Address::Tcp(at) if at.port() == 0);
         if !is_free && all[..at].contains(address) {
             let text = format!("{address} is named twice; accepted: an address for each purpose");
@@ -38,7 +38,7 @@ pub fn check(wanted: &Wanted, handed_over: &ListenFd) -> Result<(), String> {
     Ok(())
 }
 
-/// The addresses to listen on, if no socket is handed over.
+/// Returns the addresses to listen on if no socket is inherited.
 fn named(wanted: &Wanted) -> Cow<'_, [Address]> {
     match &wanted.listen {
         Listen::Default => Cow::Owned(vec![Address::Unix(default_socket())]),
@@ -51,10 +51,10 @@ fn refused(address: &Address, error: &io::Error) -> String {
     format!("cannot listen on {address}: {error}")
 }
 
-/// The sockets to serve on.
+/// Returns the listening sockets.
 ///
 /// # Errors
-/// If a socket cannot be listened on, or some are named and others are handed over.
+/// If an address cannot be listened on, or addresses are named although sockets are inherited.
 pub fn listeners(wanted: &Wanted, mut handed_over: ListenFd) -> Result<Vec<Listener>, String> {
     match (handed_over.len(), &wanted.listen) {
         (0, _) => {
@@ -68,14 +68,15 @@ pub fn listeners(wanted: &Wanted, mut handed_over: ListenFd) -> Result<Vec<Liste
     }
 }
 
-/// An address that is in use gets the patience of a device: a server that was killed has its sockets as long as its files.
+/// Listens on an address, retrying like for a device while it is in use: the sockets of a killed server live as long as
+/// its files.
 fn bind(address: &Address, all: &[Address], wanted: &Wanted) -> Result<Listener, String> {
     let bind = || Listener::bind_beside(address, &wanted.rights, all);
     let bound = patient(bind, |error| error.kind() == io::ErrorKind::AddrInUse);
     bound.map_err(|e| refused(address, &e))
 }
 
-/// The socket number `at` of those that were handed over.
+/// Takes the inherited socket number `at`.
 fn take(handed_over: &mut ListenFd, at: usize) -> Result<Listener, String> {
     let unix = handed_over.take_unix_listener(at).ok().flatten();
     let listener = match unix {

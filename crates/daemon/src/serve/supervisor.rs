@@ -1,7 +1,7 @@
-//! Messages to the program that supervises the server, as systemd wants them (`NOTIFY_SOCKET`).
+//! Notifies the supervisor of the server in systemd's protocol (`NOTIFY_SOCKET`).
 //!
-//! Without a supervisor nothing is sent. A message that cannot be sent is logged and has no other effect: the server
-//! serves.
+//! Without a supervisor nothing is sent. A message that cannot be sent is logged and otherwise ignored: the server
+//! continues.
 
 use blkmq_server::Handle;
 use sd_notify::NotifyState;
@@ -15,12 +15,12 @@ fn tell(state: &[NotifyState<'_>]) {
     }
 }
 
-/// The server listens; `serves` says what.
+/// Reports that the server listens; `serves` is its status text.
 pub fn ready(serves: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(serves)]);
 }
 
-/// Does `reload` between the messages that belong to it.
+/// Runs `reload` between the messages that announce its beginning and end.
 pub fn reloading<R>(reload: impl FnOnce() -> R) -> R {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -31,16 +31,17 @@ pub fn reloading<R>(reload: impl FnOnce() -> R) -> R {
     done
 }
 
-/// The server ends, once it has answered the requests in flight.
+/// Reports that the server will end once it has answered the requests in flight.
 pub fn stopping() {
     tell(&[NotifyState::Stopping, NotifyState::Status("answers what is in flight")]);
 }
 
-/// The signs of life that the supervisor waits for; they end when this is dropped.
+/// The keep-alive messages to the supervisor, sent until this is dropped.
 pub struct Watchdog(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Watchdog {
-    /// Two signs in the time that the supervisor gives, as long as every worker turns. Without a limit there are none.
+    /// Sends two messages in the supervisor's timeout, as long as every worker makes progress. Sends none if there is
+    /// no timeout.
     pub fn start(handle: Handle) -> Self {
         let Some(limit) = sd_notify::watchdog_enabled() else { return Self(None) };
         let (stop, stopped) = mpsc::channel::<()>();
@@ -69,10 +70,10 @@ impl Watchdog {
     }
 }
 
-/// A worker that has nothing to do turns once a second.
+/// An idle worker makes a turn once a second.
 const SHORTEST: Duration = Duration::from_secs(4);
 
-/// The first worker whose count is as it was.
+/// Returns the first worker whose count has not changed.
 fn stuck(before: &[u32], now: &[u32]) -> Option<usize> {
     before.iter().zip(now).position(|(before, now)| before == now)
 }
@@ -81,7 +82,7 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.0.take() {
             drop(stop);
-            // Its end has no result.
+            // The thread has no result.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The settings of a server, whichever way they were given, and the values that the command line and a file have in common.
+//! The settings of a server, from the command line or a file, and the parsing of values that both share.
 
 use super::http::Http;
 use super::log::LogFormat;
@@ -14,44 +14,44 @@ use tracing_subscriber::filter::LevelFilter;
 /// The settings of a server.
 #[derive(Clone)]
 pub struct Wanted {
-    /// In the order given.
+    /// The devices, in the order given.
     pub disks: Vec<DiskChoice>,
-    /// All exports.
+    /// The exports.
     pub exports: Vec<Export>,
-    /// Where to listen for clients of NBD.
+    /// The addresses for NBD clients.
     pub listen: Listen,
-    /// Threads that serve.
+    /// The number of worker threads.
     pub workers: u16,
-    /// The socket for control.
+    /// The control socket.
     pub control: Control,
-    /// HTTP; `None` for none.
+    /// HTTP, or `None` to disable it.
     pub http: Option<Http>,
-    /// The level from which lines are logged.
+    /// The minimum level of logged lines.
     pub log: LevelFilter,
-    /// The form of its lines.
+    /// The format of logged lines.
     pub log_format: LogFormat,
-    /// Bounds against clients that ask for too much.
+    /// Limits on clients.
     pub bounds: Bounds,
-    /// The folder of the certificates; `None` for no TLS.
+    /// The folder of the certificates, or `None` to disable TLS.
     pub tls: Option<PathBuf>,
-    /// The clients that may use the server; `None` for all that reach it.
+    /// The clients that may use the server, or `None` for all.
     pub allow: Option<Allow>,
-    /// The rights of the sockets in the file system.
+    /// The permissions of the sockets in the file system.
     pub rights: Rights,
-    /// When requests are counted.
+    /// Which requests are counted.
     pub counting: Counting,
-    /// I/Os that take longer are logged; zero for none.
+    /// I/Os that take longer than this are logged; zero disables that.
     pub slow: Nanos,
 }
 
-/// Where a server listens for clients of NBD.
+/// The addresses on which a server listens for NBD clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Listen {
-    /// On the sockets that were handed over, or else on [`default_socket`].
+    /// The inherited sockets, or else [`default_socket`].
     Default,
-    /// On these.
+    /// These addresses.
     At(Vec<Address>),
-    /// Nowhere: its exports are disks of virtual machines.
+    /// None: all exports are disks of virtual machines.
     Nowhere,
 }
 
@@ -61,36 +61,36 @@ impl From<Vec<Address>> for Listen {
     }
 }
 
-/// The choice of a socket for control.
+/// The choice of a control socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Control {
-    /// No control.
+    /// No control socket.
     None,
-    /// Beside the first socket in the file system that the server listens on; without one there is no control.
+    /// A path derived from the first listening socket in the file system; no control socket if there is none.
     Beside,
-    /// At this path.
+    /// This path.
     At(PathBuf),
 }
 
 /// A device to serve.
 #[derive(Clone)]
 pub struct DiskChoice {
-    /// Its name in messages.
+    /// The name in messages.
     pub name: String,
-    /// Its description.
+    /// The description.
     pub device: String,
-    /// Its scheduler; by default, the one that goes with its exports.
+    /// The scheduler; by default chosen by the exports of the device.
     pub scheduler: SchedulerChoice,
-    /// How many requests it may hold.
+    /// The number of requests that the device may hold.
     pub device_depth: DeviceDepth,
 }
 
-/// A number of threads.
+/// Parses a number of threads.
 pub fn workers(text: &str) -> Result<u16, UsageError> {
     units::count(text, 1..=256, KbBase::Binary)
 }
 
-/// A level of the log.
+/// Parses a log level.
 pub fn level(text: &str) -> Result<LevelFilter, UsageError> {
     let known = ["error", "warn", "info", "debug"].contains(&text);
     let level = text.parse().ok().filter(|_| known);
@@ -99,7 +99,7 @@ pub fn level(text: &str) -> Result<LevelFilter, UsageError> {
     })
 }
 
-/// When requests are counted.
+/// Parses which requests are counted.
 pub fn counting(text: &str) -> Result<Counting, UsageError> {
     match text {
         "asked" => Ok(Counting::Asked),
@@ -109,27 +109,28 @@ pub fn counting(text: &str) -> Result<Counting, UsageError> {
     }
 }
 
-/// The time beyond which an I/O is slow.
+/// Parses the duration beyond which an I/O is slow.
 pub fn slow(text: &str) -> Result<Nanos, UsageError> {
     units::time(text, units::TimeUnit::Seconds)
 }
 
-/// A form of the log.
+/// Parses a log format.
 pub fn log_format(text: &str) -> Result<LogFormat, UsageError> {
     let accepted = || LogFormat::NAMES.join(", ");
     LogFormat::named(text)
         .ok_or_else(|| UsageError::new(format!("'{text}' is no form; accepted: {}", accepted())))
 }
 
-/// How many requests a device may hold.
+/// Parses the number of requests that a device may hold.
 pub fn device_depth(text: &str) -> Result<DeviceDepth, UsageError> {
     text.parse().map_err(|e: DeviceDepthError| UsageError::new(e.to_string()))
 }
 
-/// Checks that there are devices such as this description begins with. The rest is checked when the device is opened.
+/// Checks that the kind of device named at the beginning of a description exists. The rest is checked when the device
+/// is opened.
 ///
 /// # Errors
-/// If there are none.
+/// If there is no such kind of device.
 pub fn check_device(text: &str) -> Result<(), UsageError> {
     let name = text.split([',', ':']).next().unwrap_or_default().trim();
     if blkmq::device_names().any(|known| known == name) {
@@ -139,7 +140,7 @@ pub fn check_device(text: &str) -> Result<(), UsageError> {
     Err(UsageError::new(format!("there is no device '{name}'; accepted: {accepted}")))
 }
 
-/// One scheduler, with its options.
+/// Parses one scheduler with its options.
 pub fn scheduler(text: &str) -> Result<SchedulerChoice, UsageError> {
     let one = SchedulerChoice::parse(text)?;
     let accepted = || UsageError::new(format!("'{text}' names several; accepted: one scheduler"));
@@ -147,7 +148,7 @@ pub fn scheduler(text: &str) -> Result<SchedulerChoice, UsageError> {
 }
 
 impl Control {
-    /// As named; an empty name is none.
+    /// Returns the named socket; an empty name means none.
     pub fn named(name: Option<&str>) -> Self {
         match name {
             None => Self::Beside,
@@ -156,7 +157,7 @@ impl Control {
         }
     }
 
-    /// The socket for control of a server that listens there.
+    /// Returns the control socket of a server that listens on these addresses.
     pub fn path(&self, listening: &[Address]) -> Option<PathBuf> {
         match self {
             Self::None => None,
@@ -169,7 +170,7 @@ impl Control {
     }
 }
 
-/// Exports of a server that is configured with none: all of each device.
+/// Returns the exports of a server configured without any: one for each device, covering all of it.
 pub fn by_default(disks: usize) -> Vec<Export> {
     if disks == 1 {
         return vec![Export::new("disk", 0)];
@@ -177,19 +178,19 @@ pub fn by_default(disks: usize) -> Vec<Export> {
     (0..disks).map(|at| Export::new(&format!("disk{}", at + 1), at)).collect()
 }
 
-/// The socket for control of a server that listens on `socket`.
+/// Returns the control socket of a server that listens on `socket`.
 fn beside(socket: &Path) -> PathBuf {
     let mut name = socket.as_os_str().to_owned();
     name.push(".control");
     name.into()
 }
 
-/// The socket for control of a server without `--listen`.
+/// Returns the control socket of a server without `--listen`.
 pub fn default_control() -> PathBuf {
     beside(&default_socket())
 }
 
-/// The runtime directory of the user, or, without one, the directory for temporary files.
+/// Returns the default listening socket: in the user's runtime directory, or else in the directory for temporary files.
 pub fn default_socket() -> PathBuf {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     runtime.filter(|path| path.is_dir()).unwrap_or_else(std::env::temp_dir).join("blkmq.sock")

@@ -1,4 +1,4 @@
-//! The page of `blkmqctl top`, its options, and their meaning.
+//! The help page of `blkmqctl top`: its options and their parsing.
 
 use super::columns::COLUMNS;
 use super::view::View;
@@ -42,19 +42,19 @@ With --json there is a line for each interval, with the names of the columns as 
 Keys: q quits, space pauses, < and > choose the column to sort by, r reverses, left and right move the columns, up and \
 down the rows, + and - change the interval.";
 
-/// How to show the figures of a server.
+/// The options of `top`.
 pub struct Wanted {
     /// The socket for control.
     pub socket: PathBuf,
     /// The length of an interval.
     pub every: Duration,
-    /// How many intervals; `None` until it is ended.
+    /// The number of intervals; `None` to continue until it is ended.
     pub count: Option<u32>,
-    /// A line of JSON for each interval.
+    /// Whether to print a line of JSON for each interval.
     pub json: bool,
-    /// Lines that follow one another, also on a terminal.
+    /// Whether to print consecutive tables, even on a terminal.
     pub batch: bool,
-    /// The order of rows.
+    /// The sorting of rows.
     pub view: View,
 }
 
@@ -86,7 +86,7 @@ pub fn definition() -> Command {
 }
 
 impl Wanted {
-    /// The arguments that clap has read.
+    /// Converts the arguments that clap has parsed.
     pub fn of(found: &ArgMatches) -> Self {
         let once = found.get_flag("once");
         let seconds = found.get_one::<u32>("interval").copied().unwrap_or(1);

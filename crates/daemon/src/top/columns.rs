@@ -1,7 +1,7 @@
-//! The columns: iostat's, by its names and formulas (`iostat -x`), then those that iostat cannot have.
+//! The columns: iostat's, with its names and formulas (`iostat -x`), followed by columns of blkmq.
 //!
-//! Times of iostat's columns and percentiles are in milliseconds. Percentiles are of reads and writes; `q_` is the queue,
-//! from the arrival to the pick of the scheduler, `d_` the device from then on, `t_` both.
+//! The times of iostat's columns and the percentiles are in milliseconds. Percentiles cover reads and writes: `q_` the
+//! time in the queue, from arrival to the scheduler's pick; `d_` the time at the device, from then on; `t_` the total.
 
 use super::rates::{Kind, Of, Row, part};
 use serde_json::{Map, Value as Json, json};
@@ -10,18 +10,18 @@ use serde_json::{Map, Value as Json, json};
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
     Number(f64),
-    /// Milliseconds, of which fractions matter.
+    /// Milliseconds, shown with a fraction.
     Millis(f64),
     Count(u64),
     Word(String),
-    /// This kind of row has no such value, or nothing came in the interval.
+    /// The value does not apply to this kind of row, or nothing happened in the interval.
     None,
 }
 
 /// A column.
 pub struct Column {
     pub name: &'static str,
-    /// The lower it is, the longer the column stays where there is not enough room for all.
+    /// The priority when there is not enough room: columns with a lower rank are kept longer.
     rank: u8,
     value: fn(&Row) -> Value,
 }
@@ -29,19 +29,19 @@ pub struct Column {
 const READ: usize = 0;
 const WRITE: usize = 1;
 const DISCARD: usize = 2;
-/// The stages of [`Row::times`].
+/// Indexes of the stages in [`Row::times`].
 const QUEUE: usize = 0;
 const DEVICE: usize = 1;
 const TOTAL: usize = 2;
 
-/// The characters of a number, at most.
+/// The maximum width of a number, in characters.
 const NUMBER: usize = 7;
-/// The characters of the name of a scheduler, at most: as many as Linux has room for.
+/// The maximum width of a scheduler's name, in characters, as in Linux.
 const LONGEST_NAME: usize = 15;
-/// The characters of a state, at most.
+/// The maximum width of a state, in characters.
 const LONGEST_STATE: usize = 12;
 
-/// All columns behind the name, in their order.
+/// All columns after the name, in order.
 pub const COLUMNS: &[Column] = &[
     column("r/s", 0, |row| rate(row, READ)),
     column("rkB/s", 2, |row| kib(row, READ)),
@@ -101,7 +101,7 @@ impl Column {
         self.rank
     }
 
-    /// The characters that it takes, with the gap before it.
+    /// Returns the width in characters, including the gap before the column.
     pub fn width(&self) -> usize {
         let word = match self.name {
             "scheduler" => LONGEST_NAME,
@@ -113,7 +113,7 @@ impl Column {
 }
 
 impl Value {
-    /// As text of at most seven characters, but for words.
+    /// Formats the value; except for words, in at most seven characters.
     pub fn text(&self) -> String {
         match self {
             Self::Millis(number) if *number < 100.0 => format!("{number:.3}"),
@@ -133,7 +133,7 @@ impl Value {
         }
     }
 
-    /// For sorting: the larger, the earlier.
+    /// Returns the sort key: larger values come first.
     pub fn weight(&self) -> f64 {
         match self {
             Self::Millis(number) | Self::Number(number) => *number,
@@ -143,7 +143,7 @@ impl Value {
     }
 }
 
-/// A row as JSON: the names of the columns are its keys.
+/// Formats a row as JSON with the names of the columns as keys.
 pub fn json(row: &Row) -> Json {
     let mut all = Map::new();
     let kind = if row.kind == Kind::Device { "device" } else { "export" };
@@ -193,7 +193,7 @@ fn size(row: &Row, at: usize) -> Value {
     Value::Number(part(row.figures.bytes[at], row.figures.ios[at]) / 1024.0)
 }
 
-/// Flushes of the device in a second, and the milliseconds of one.
+/// Returns the device's flushes per second, and the milliseconds of each.
 fn flushes(row: &Row) -> (Value, Value) {
     match row.of {
         Of::Device { flushes, flush_time, .. } => {
@@ -229,12 +229,12 @@ fn state(row: &Row) -> Value {
     Value::Word(row.condition.state.name().to_owned())
 }
 
-/// Requests that failed.
+/// Returns the number of failed requests.
 fn errors(row: &Row) -> Value {
     per_second(row, row.errors as f64)
 }
 
-/// The part of the device's bytes.
+/// Returns the share of the device's bytes.
 fn bytes(row: &Row) -> Value {
     match row.of {
         Of::Export { bytes, .. } => Value::Number(100.0 * bytes),
@@ -242,7 +242,7 @@ fn bytes(row: &Row) -> Value {
     }
 }
 
-/// The part of its floor that an export lacked.
+/// Returns the part of its floor that an export did not get.
 fn short(row: &Row) -> Value {
     match row.of {
         Of::Export { short, .. } if row.seconds > 0.0 => {

@@ -1,8 +1,7 @@
-//! The end of `top` from outside: SIGTERM, SIGHUP, and the hang-up of its terminal.
+//! Ends `top` from outside: on SIGTERM, on SIGHUP, and when its terminal hangs up.
 //!
-//! The main thread looks at a flag and ends in good order. It may be unable to: crossterm reads a terminal that has hung
-//! up in a loop that does not return, and output to a terminal that is stopped (Ctrl-S) blocks. Threads of this file then
-//! end the program.
+//! Normally the main thread polls a flag and ends cleanly. It may be stuck: crossterm loops for ever on a terminal that
+//! has hung up, and output to a stopped terminal (Ctrl-S) blocks. Then the threads of this file end the program.
 
 use crossterm::terminal;
 use nix::poll::{PollFd, PollTimeout, poll};
@@ -16,16 +15,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Builder};
 use std::time::Duration;
 
-/// After a signal the main thread has this long to put the terminal back: ten of its looks at the flag.
+/// How long the main thread has to restore the terminal after a signal: ten polls of the flag.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Whether the program is to end.
+/// Whether the program must end.
 pub struct Ending {
     due: Arc<AtomicBool>,
 }
 
 impl Ending {
-    /// Watches the signals and the terminal at standard input until the program ends.
+    /// Watches signals, and the terminal at standard input, until the program ends.
     ///
     /// # Errors
     /// If the system refuses handlers or threads.
@@ -39,7 +38,7 @@ impl Ending {
 
     /// Returns whether a signal has asked for the end.
     pub fn is_due(&self) -> bool {
-        // Nothing else is published with it.
+        // Relaxed: no other data is published with the flag.
         self.due.load(Ordering::Relaxed)
     }
 }
@@ -47,19 +46,19 @@ impl Ending {
 fn end_on(mut signals: Signals, due: &AtomicBool) {
     for signal in signals.forever() {
         due.store(true, Ordering::Relaxed);
-        // Nothing unparks this thread: the program ends in the meantime, or it is stuck.
+        // Nothing unparks this thread: if it wakes, the main thread is stuck.
         thread::park_timeout(GRACE);
-        // Sets attributes only, so it does not block; the screen stays as it is.
+        // This only sets attributes, so it does not block; the contents of the screen stay.
         let _ = terminal::disable_raw_mode();
         let _ = emulate_default_handler(signal);
     }
 }
 
-/// Ends the program as SIGHUP does when the terminal has hung up: nothing is left to be put back. The signal itself only
-/// comes to the process group in the foreground.
+/// Ends the program when the terminal hangs up, as SIGHUP does: there is no terminal to restore. The signal itself only
+/// reaches the foreground process group.
 fn end_with_terminal() {
     let input = io::stdin();
-    // Without events to wait for, poll(2) returns for hang-up and errors only.
+    // With no requested events, poll(2) returns only for hang-ups and errors.
     let mut terminal = [PollFd::new(input.as_fd(), nix::poll::PollFlags::empty())];
     while let Err(nix::errno::Errno::EINTR) = poll(&mut terminal, PollTimeout::NONE) {}
     let _ = emulate_default_handler(SIGHUP);

@@ -1,14 +1,14 @@
-//! The command `blkmqctl top`: the devices and exports of a running server, once in an interval.
+//! The command `blkmqctl top`: shows the devices and exports of a running server at regular intervals.
 //!
 //! | file | step |
 //! |---|---|
-//! | `rates.rs` | the counts at both ends of an interval become rows |
-//! | `columns.rs` | rows become values |
-//! | `view.rs` | values become lines that fit |
-//! | `screen.rs` | lines become a screen, and keys wishes |
-//! | `ending.rs` | signals, and a terminal that is gone, end the program |
+//! | `rates.rs` | converts the counts at both ends of an interval to rows |
+//! | `columns.rs` | converts rows to values |
+//! | `view.rs` | converts values to lines that fit |
+//! | `screen.rs` | draws lines, and converts keys to commands |
+//! | `ending.rs` | ends the program on signals and on the hang-up of its terminal |
 //!
-//! It changes nothing of the server: `blkmqctl` does.
+//! `top` does not change the server; other commands of `blkmqctl` do.
 
 pub mod args;
 pub mod columns;
@@ -31,22 +31,22 @@ use serde_json::json;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-/// The shortest and the longest interval that keys reach, in seconds.
+/// The range of intervals that keys can set, in seconds.
 const INTERVALS: std::ops::RangeInclusive<u64> = 1..=60;
-/// Lines of the screen that are not rows: the title, a line of text, the head, the keys and a line above them.
+/// Lines of the screen besides rows: the title, a line of text, the head, the keys and a line above them.
 const AROUND: usize = 5;
 
 /// Shows the figures until it is ended.
 ///
 /// # Errors
-/// If no server answers at the beginning, or the output is gone.
+/// If no server answers at the beginning, or the output fails.
 pub fn run(wanted: &Wanted) -> Result<(), Failure> {
     let is_dumb = std::env::var("TERM").is_ok_and(|term| term.is_empty() || term == "dumb");
     let can_draw = io::stdout().is_terminal() && io::stdin().is_terminal() && !is_dumb;
     if wanted.batch || wanted.json || !can_draw {
         return batch(wanted);
     }
-    // Before the screen is taken, so that an error is seen.
+    // Queried before switching screens, so that an error stays visible.
     let before = counts(wanted)?;
     let screen = Screen::take().map_err(OutputError)?;
     Top { wanted, screen, before, rows: Vec::new(), said: Vec::new(), state: State::new(wanted) }
@@ -62,7 +62,7 @@ fn counts(wanted: &Wanted) -> Result<Stat, Failure> {
     }
 }
 
-/// A table, or a line of JSON, for each interval.
+/// Prints a table, or a line of JSON, for each interval.
 fn batch(wanted: &Wanted) -> Result<(), Failure> {
     let width =
         if io::stdout().is_terminal() { Some(blkmq_terminal::screen::width()) } else { None };
@@ -92,7 +92,7 @@ fn batch(wanted: &Wanted) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A line in lines that are not wider than `width`.
+/// Wraps a line to `width` columns.
 fn broken(text: &str, width: Option<usize>) -> Vec<String> {
     let Some(width) = width else { return vec![text.to_owned()] };
     let mut paper = Paper::new(width);
@@ -106,19 +106,19 @@ struct Top<'a> {
     screen: Screen,
     before: Stat,
     rows: Vec<Row>,
-    /// How exports fare, and their promises.
+    /// The lines on exports and their promises.
     said: Vec<promises::Line>,
     state: State,
 }
 
-/// The user's choices, and the message to show.
+/// The user's choices, and a message.
 struct State {
     view: view::View,
     every: Duration,
     paused: bool,
-    /// The first row that is shown.
+    /// The index of the first row shown.
     top: usize,
-    /// The server does not answer.
+    /// The error if the server does not answer.
     trouble: Option<String>,
     done: u32,
 }
@@ -157,7 +157,7 @@ impl Top<'_> {
         Ok(())
     }
 
-    /// Asks the server. One that does not answer is asked again: it may be about to be back.
+    /// Queries the server. If it does not answer, it is queried again at the next interval: it may be restarting.
     fn look(&mut self) {
         match counts(self.wanted) {
             Ok(now) => {
@@ -209,7 +209,7 @@ impl Top<'_> {
         Ok(self.screen.draw(&lines).map_err(OutputError)?)
     }
 
-    /// The lines below the table.
+    /// Returns the lines below the table.
     fn said(&self, width: usize) -> impl Iterator<Item = Line> {
         self.said.iter().flat_map(move |line| {
             let look = if line.is_bad { Line::Bad } else { Line::Plain };

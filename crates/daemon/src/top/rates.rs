@@ -1,4 +1,4 @@
-//! The figures of an interval, from the counts at its ends. How they are shown is in `columns.rs`.
+//! Computes the figures of an interval from the counts at its ends. `columns.rs` formats them.
 
 use blkmq_server::control::{
     Condition, DeviceStat, ExportStat, Figures, Held, Stages, Stat, Times,
@@ -15,28 +15,28 @@ pub enum Kind {
     Export,
 }
 
-/// The counts that came in an interval for a device or an export, and its state at the end of that.
+/// The growth of a device's or export's counts in an interval, and its state at the end.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub kind: Kind,
     pub name: String,
-    /// The number of the device, from 1.
+    /// The number of the device, counted from 1.
     pub device: usize,
-    /// The length of the interval.
+    /// The length of the interval in seconds.
     pub seconds: f64,
     pub figures: Figures,
-    /// Times of reads and writes in the queue, at the device, and in all.
+    /// Times of reads and writes in the queue, at the device, and in total.
     pub times: [Times; 3],
-    /// The requests that have not ended, at the end of the interval.
+    /// The unfinished requests at the end of the interval.
     pub held: Held,
-    /// Requests that failed.
+    /// The number of failed requests.
     pub errors: u64,
-    /// How it fares, at the end of the interval.
+    /// The condition at the end of the interval.
     pub condition: Condition,
     pub of: Of,
 }
 
-/// The figures that only one kind of row has.
+/// The figures of one kind of row.
 #[derive(Clone, Debug)]
 pub enum Of {
     Device {
@@ -48,19 +48,20 @@ pub enum Of {
     Export {
         weight: u32,
         connections: usize,
-        /// Nanoseconds for which its floor was not kept.
+        /// Nanoseconds for which the floor was not kept.
         short: u64,
-        /// The device time that it is charged with, in nanoseconds.
+        /// The device time charged, in nanoseconds.
         charged: u64,
-        /// Its part of the device's time, its part by weight among the exports that have requests, and its part of the bytes.
+        /// The share of the device's time, the share due by weight among exports with requests, and the share of the
+        /// bytes.
         share: f64,
         due: f64,
         bytes: f64,
     },
 }
 
-/// The rows of the interval between two counts: each device, and behind it its exports. Exports that were not there at
-/// the beginning are left out.
+/// Returns the rows of the interval between two counts: each device, followed by its exports. Exports that did not
+/// exist at the beginning are omitted.
 pub fn between(before: &Stat, now: &Stat) -> Vec<Row> {
     let seconds = now.at.saturating_sub(before.at) as f64 / 1e9;
     let mut rows = Vec::new();
@@ -164,10 +165,10 @@ fn sum(all: impl Iterator<Item = Times>) -> Times {
     whole
 }
 
-/// Gives the exports of one device their parts.
+/// Computes the shares of the exports of one device.
 fn divide(exports: &mut [Row]) {
     let moved = |row: &Row| row.figures.bytes.iter().sum::<u64>();
-    // Its device time, and its weight if it asks for any.
+    // The device time used, and the weight if the export has requests.
     let claim = |row: &Row| match row.of {
         Of::Export { charged, weight, .. } => {
             let asks = charged > 0 || row.held.in_flight + row.held.waiting > 0;
@@ -187,7 +188,7 @@ fn divide(exports: &mut [Row]) {
     }
 }
 
-/// A part of a whole; 0 of nothing.
+/// Returns `part / whole`, or 0 if the whole is 0.
 pub fn part(part: u64, whole: u64) -> f64 {
     if whole > 0 { part as f64 / whole as f64 } else { 0.0 }
 }
@@ -197,7 +198,7 @@ pub mod tests {
     use super::*;
     use blkmq_server::control::State;
 
-    /// Counts at the beginning, and 2 s later: two exports of weight 300 and 100, of which the first has read 100
+    /// Returns counts at two moments, 2 s apart: of two exports with weights 300 and 100, the first has read 100
     /// requests of 4 KiB and written 50, and the second has done nothing.
     pub fn two() -> [Stat; 2] {
         let times = |count, end| Times { count, sum: count * end, buckets: vec![(end, count)] };

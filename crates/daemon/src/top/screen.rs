@@ -1,7 +1,7 @@
-//! The terminal while `top` has it: its own page of the screen, no echo, no cursor. Everything is put back when a
+//! The terminal while `top` uses it: the alternate screen, no echo, no cursor. The terminal is restored when a
 //! [`Screen`] is dropped, and before a signal ends the program.
 //!
-//! The program ends with its terminal even where the library that reads keys does not return: see `ending.rs`.
+//! The program ends with its terminal even if the library that reads keys does not return: see `ending.rs`.
 
 use super::ending::Ending;
 use crossterm::cursor::{Hide, MoveTo, Show};
@@ -16,63 +16,63 @@ use signal_hook::consts::SIGTSTP;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Signals are looked at this often.
+/// The interval at which signals are polled.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The screen, which is `top`'s.
+/// The alternate screen.
 pub struct Screen {
     ending: Ending,
 }
 
-/// A wish of the user, or a change of the terminal.
+/// A command of the user, or a change of the terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wish {
     Quit,
     Pause,
-    /// Sort by another column: to the right or not.
+    /// Sort by the next column: to the right if true.
     Sort(bool),
     Reverse,
-    /// Move the columns: to the right or not.
+    /// Scroll the columns: to the right if true.
     Columns(bool),
-    /// Move the rows: down or not.
+    /// Scroll the rows: down if true.
     Rows(bool),
-    /// Another interval: longer or not.
+    /// Change the interval: longer if true.
     Interval(bool),
     /// Draw again.
     Redraw,
 }
 
-/// A line and its look.
+/// A line and its style.
 pub enum Line {
     Plain(String),
     Bold(String),
     /// The head of a table.
     Reverse(String),
-    /// Not all is well; red.
+    /// Something is wrong; shown in red.
     Bad(String),
 }
 
 impl Screen {
-    /// Takes the terminal.
+    /// Switches to the alternate screen.
     ///
     /// # Errors
-    /// If it is none.
+    /// If standard output is not a terminal.
     pub fn take() -> io::Result<Self> {
         let screen = Self { ending: Ending::watch()? };
         enter()?;
         Ok(screen)
     }
 
-    /// Columns and lines.
+    /// Returns the size: columns and lines.
     pub fn size(&self) -> (usize, usize) {
         let (width, height) = terminal::size().unwrap_or((80, 24));
         (width.into(), height.into())
     }
 
-    /// Shows the lines from the top. Text beyond the screen is left out.
+    /// Draws the lines from the top. Text beyond the screen is cut.
     ///
     /// # Errors
-    /// If the terminal is gone.
+    /// If the terminal has gone.
     pub fn draw(&self, lines: &[Line]) -> io::Result<()> {
         let (width, height) = self.size();
         let mut out = io::stdout().lock();
@@ -100,10 +100,10 @@ impl Screen {
         out.flush()
     }
 
-    /// Waits for a wish, at most for `patience`.
+    /// Waits up to `patience` for a command.
     ///
     /// # Errors
-    /// If the terminal is gone.
+    /// If the terminal has gone.
     pub fn wish(&self, patience: Duration) -> io::Result<Option<Wish>> {
         if self.ending.is_due() {
             return Ok(Some(Wish::Quit));
@@ -127,7 +127,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing back.
+        // If the terminal has gone, it need not be restored.
         let _ = leave();
     }
 }
@@ -142,7 +142,7 @@ fn leave() -> io::Result<()> {
     terminal::disable_raw_mode()
 }
 
-/// Stops as other programs do, with the terminal as it was, and continues when a shell asks for it.
+/// Suspends the program with the terminal restored, and resumes when a shell continues it.
 fn stop() -> io::Result<()> {
     leave()?;
     signal_hook::low_level::emulate_default_handler(SIGTSTP)?;
@@ -169,7 +169,7 @@ fn wish(key: KeyEvent) -> Option<Wish> {
     })
 }
 
-/// The beginning of a text that takes at most `width` columns.
+/// Returns the beginning of a text, at most `width` columns wide.
 fn cut(text: &str, width: usize) -> &str {
     let mut taken = 0;
     for (at, c) in text.char_indices() {

@@ -1,32 +1,32 @@
-//! The rows as lines of text: which columns fit, and the order of rows. It draws nothing.
+//! Formats rows as lines of text: chooses the columns that fit, and the order of rows. Draws nothing.
 
 use super::columns::{COLUMNS, Column};
 use super::rates::{Kind, Row};
 
-/// The width of the names, and of the longest that is shown whole.
+/// The width of the column of names, and the longest name shown in full.
 const NAME: usize = 16;
 
-/// The choices of a user about the table.
+/// The user's choices for the table.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// The column that exports are sorted by, largest first; `None` for the order of the server.
+    /// The column by which exports are sorted, largest first; `None` for the order of the server.
     pub sorted: Option<usize>,
-    /// Smallest first.
+    /// Whether to sort smallest first.
     pub reversed: bool,
-    /// The first column; `None` for those that matter most.
+    /// The first column shown; `None` for the most important columns.
     pub first: Option<usize>,
 }
 
-/// Columns by their places.
+/// Indexes of columns.
 type Places = Vec<usize>;
 
 impl View {
-    /// The column called `name`.
+    /// Returns the index of the column `name`.
     pub fn column(name: &str) -> Option<usize> {
         COLUMNS.iter().position(|column| column.name == name)
     }
 
-    /// Another column decides the order: the next one to the right, or to the left, of those that are shown.
+    /// Sorts by the next visible column, to the right or left.
     pub fn sort(&mut self, width: usize, to_the_right: bool) {
         let shown = self.columns(width);
         let at = self.sorted.and_then(|sorted| shown.iter().position(|it| *it == sorted));
@@ -38,7 +38,7 @@ impl View {
         };
     }
 
-    /// Moves the columns. Left of the first ones are those that matter most.
+    /// Scrolls the columns. To the left of the first column is the choice of the most important columns.
     pub fn scroll(&mut self, to_the_right: bool) {
         self.first = match (self.first, to_the_right) {
             (None, true) => Some(0),
@@ -48,7 +48,7 @@ impl View {
         };
     }
 
-    /// The columns that `width` characters have room for.
+    /// Returns the columns that fit in `width` characters.
     fn columns(&self, width: usize) -> Places {
         let mut room = width.saturating_sub(NAME);
         let mut fits = |at: &usize| {
@@ -69,7 +69,7 @@ impl View {
         chosen
     }
 
-    /// The line above the rows, and the rows: none is wider than `width`. `None` for all columns.
+    /// Returns the heading and the rows, at most `width` wide; `None` shows all columns.
     pub fn table(&self, rows: &[Row], width: Option<usize>) -> (String, Vec<String>) {
         let columns = width.map_or_else(|| (0..COLUMNS.len()).collect(), |it| self.columns(it));
         let columns: Vec<&Column> = columns.iter().map(|at| &COLUMNS[*at]).collect();
@@ -88,7 +88,7 @@ impl View {
         (head, self.ordered(rows).iter().map(line).collect())
     }
 
-    /// The exports of each device by the chosen column.
+    /// Sorts the exports of each device by the chosen column.
     fn ordered<'a>(&self, rows: &'a [Row]) -> Vec<&'a Row> {
         let mut all: Vec<&Row> = rows.iter().collect();
         let Some(column) = self.sorted.map(|at| &COLUMNS[at]) else { return all };
@@ -104,7 +104,7 @@ impl View {
     }
 }
 
-/// A name, shortened if it has to be; exports stand under their device.
+/// Returns the name, shortened if necessary; exports are indented below their device.
 fn name(row: &Row) -> String {
     let indent = if row.kind == Kind::Export { "  " } else { "" };
     let plain = |c: char| if c.is_control() { '?' } else { c };

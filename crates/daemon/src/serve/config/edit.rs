@@ -1,11 +1,11 @@
-//! Changes values in the text of a configuration, and leaves all other bytes as they are, comments too.
+//! Changes values in the text of a configuration, and preserves all other bytes, including comments.
 
 use std::fmt;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A table of a configuration, by its name.
+/// A table of a configuration, identified by its name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
     Device(String),
@@ -21,7 +21,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A value that a table is to have.
+/// A value to be set in a table.
 #[derive(Clone, Debug)]
 pub struct Edit {
     pub place: Place,
@@ -29,7 +29,7 @@ pub struct Edit {
     pub value: String,
 }
 
-/// The text with these values. `None` if it has no such table with a name.
+/// Returns the text with these values, or `None` if a named table does not exist.
 pub fn edited(text: &str, edits: &[Edit]) -> Option<String> {
     let document = DeTable::parse(text).ok()?;
     let mut pieces: Vec<(Range<usize>, String)> = Vec::new();
@@ -45,7 +45,7 @@ pub fn edited(text: &str, edits: &[Edit]) -> Option<String> {
         let present = table.get_ref().as_table()?.get(edit.key.as_str());
         pieces.push(match present {
             Some(present) => (present.span(), value),
-            // Behind the name: on a line of its own, or within the braces.
+            // A new key goes after the name: on its own line, or within the braces of an inline table.
             None if text[table.span()].starts_with('{') => {
                 (at.end..at.end, format!(", {} = {value}", edit.key))
             }
@@ -63,13 +63,13 @@ pub fn edited(text: &str, edits: &[Edit]) -> Option<String> {
     Some(text)
 }
 
-/// The name of a table, and its place in the text.
+/// Returns the name of a table and its range in the text.
 fn named<'a>(table: &'a Spanned<DeValue<'_>>) -> Option<(&'a str, Range<usize>)> {
     let name = table.get_ref().as_table()?.get("name")?;
     Some((name.get_ref().as_str()?, name.span()))
 }
 
-/// A number as it is, and a word in quotes.
+/// Formats a value: a number as it is, a word in quotes.
 fn spelled(value: &str) -> String {
     let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { value.to_owned() } else { format!("\"{value}\"") }

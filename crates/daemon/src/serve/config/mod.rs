@@ -1,7 +1,7 @@
-//! `blkmqd CONFIG.toml`: the same settings as on the command line, and the bounds of the server.
+//! The configuration file, `blkmqd CONFIG.toml`: the settings of the command line, and the bounds of the server.
 //!
-//! A file is read as a whole: every fault in it is found, and each has its line and column. Nothing is opened here, so
-//! facts that only the device knows, such as its size, are checked when the server starts.
+//! A file is checked as a whole: every fault is reported with its line and column. Nothing is opened here, so facts
+//! that only the device knows, such as its size, are checked when the server starts.
 
 mod edit;
 
@@ -20,21 +20,21 @@ use blkmq_terminal::table::{Span, Table};
 pub use edit::{Edit, Place, edited};
 use tracing_subscriber::filter::LevelFilter;
 
-/// The longest file.
+/// The maximum length of a file in bytes.
 const LONGEST: u64 = 1 << 20;
 
 /// Reads the file at `path`.
 ///
 /// # Errors
-/// A line for each fault, with the accepted values.
+/// One line for each fault, with the accepted values.
 pub fn read(path: &str) -> Result<Wanted, Vec<String>> {
     read_text(path).map(|(_, wanted)| wanted)
 }
 
-/// As [`read`], with the text of the file.
+/// Like [`read`], also returning the text of the file.
 ///
 /// # Errors
-/// As [`read`].
+/// See [`read`].
 pub fn read_text(path: &str) -> Result<(String, Wanted), Vec<String>> {
     let read = || {
         let bytes = bounded::read(path, "a configuration", LONGEST);
@@ -51,7 +51,7 @@ pub fn read_text(path: &str) -> Result<(String, Wanted), Vec<String>> {
     })
 }
 
-/// The option for a path that is no configuration, if it looks like a device.
+/// Suggests the option that was probably meant if `path` looks like a device.
 fn hint(path: &str) -> String {
     if wanted::check_device(path).is_ok() {
         format!("; a device is served by --device={path}")
@@ -62,7 +62,7 @@ fn hint(path: &str) -> String {
     }
 }
 
-/// The first of the `faults` of the file at `path`, for a command that cannot continue.
+/// Returns the first of the `faults` of the file at `path`, for a command that cannot continue.
 pub fn first(faults: &[String], path: &str) -> UsageError {
     let more = faults.len() - 1;
     let more = if more == 0 {
@@ -73,12 +73,12 @@ pub fn first(faults: &[String], path: &str) -> UsageError {
     UsageError::new(format!("{}{more}", faults[0]))
 }
 
-/// The settings of a text; `None` if it has a fault.
+/// Parses a text. Returns `None` if it has a fault.
 pub fn understood(text: &str) -> Option<Wanted> {
     parse(text).ok()
 }
 
-/// The settings of a text without a fault.
+/// Parses a text that has no fault.
 #[cfg(test)]
 pub fn parsed(text: &str) -> Wanted {
     parse(text).unwrap_or_else(|faults| panic!("{:#?}", faults.lines("text", text)))
@@ -90,7 +90,7 @@ fn parse(text: &str) -> Result<Wanted, Faults> {
     for error in errors {
         faults.add(&error.span().unwrap_or_default(), error.message());
     }
-    // Behind an error of the syntax the rest would be misread.
+    // After a syntax error the rest would be misread.
     if !faults.is_empty() {
         return Err(faults);
     }
@@ -166,7 +166,7 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
     }
 }
 
-/// The settings of HTTP. A fault between two of them is one of the address.
+/// Reads the settings of HTTP. A fault in their combination is reported at the address.
 fn read_http(file: &mut Table<'_>, faults: &mut Faults) -> Option<Http> {
     let [address, public, name] = http::KEYS;
     let at = file.text(address, faults);
@@ -196,7 +196,7 @@ fn read_bounds(mut table: Table<'_>, faults: &mut Faults) -> Bounds {
     all
 }
 
-/// A device, whose name is added to `names`.
+/// Reads a device, and adds its name to `names`.
 fn disk(mut table: Table<'_>, names: &mut Vec<String>, faults: &mut Faults) -> Option<DiskChoice> {
     let name = required(&mut table, "name", faults);
     let device = required(&mut table, "device", faults);

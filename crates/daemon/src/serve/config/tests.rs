@@ -77,7 +77,7 @@ fn every_fault_is_found_and_has_its_place() {
     }
 }
 
-/// Regression test: the check accepted names that the start refused.
+/// Regression test: the check accepted names that the server refused at start.
 #[test]
 fn an_export_has_a_name_that_the_start_accepts() {
     let found = faults(&format!(
@@ -88,7 +88,7 @@ fn an_export_has_a_name_that_the_start_accepts() {
     let expected = "f:5:8: \"a\\nb\" is no name for an export; accepted: up to 4096 bytes";
     assert!(found[0].starts_with(expected), "{}", found[0]);
     assert!(found[1].starts_with("f:7:8: \"xxx"), "{}", found[1]);
-    // The names of their groups are alike.
+    // The names of their groups collide.
     let alike = faults(&format!("{DEVICE}[[export]]\nname = 'a/b'\n[[export]]\nname = 'a_b'\n"));
     assert_eq!(alike, ["f:7:8: exports 'a/b' and 'a_b' cannot be told apart in lists of groups"]);
     parsed(&format!("{DEVICE}[[export]]\nname = ''\n[[export]]\nname = 'a/b.c-d_9'\n"));
