@@ -1,7 +1,7 @@
-//! Parameters that null_blk and the devices modelled on it share: hardware queues, timing, sizes, the log.
+//! Parameters shared by null_blk and the devices modelled on it: hardware queues, timing, sizes, the log.
 //!
-//! Their lines for a device's table, the code that parses, rounds and clamps them as null_blk does it, and the limits
-//! that follow. A value that is changed or has no effect is reported in a note.
+//! The lines for a device's parameter table, the code that parses, rounds and clamps values as null_blk does, and the
+//! limits derived from them. A value that is changed or has no effect is reported in a note.
 
 use crate::service::IrqMode;
 use crate::{MachineShape, ParamError, Parameter};
@@ -16,7 +16,7 @@ const COMPLETION_NSEC: u64 = 10_000;
 const LOG_SIZE: usize = 65_536;
 /// Sectors in a MiB.
 const MIB_SECTORS: u64 = (1 << 20) / SECTOR_SIZE as u64;
-/// Sectors in one discard: as many as can be counted in bytes with 32 bits.
+/// The maximum length of a discard in sectors: its bytes must fit 32 bits.
 const MAX_DISCARD_SECTORS: u32 = u32::MAX >> 9;
 
 pub(crate) const fn parameter(
@@ -94,7 +94,7 @@ impl Basics {
         Self { gb, ..Self::default() }
     }
 
-    /// Sets one parameter; false if `given` is none of these.
+    /// Sets one parameter. Returns false if `given` is not one of these.
     pub(crate) fn set(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         match given.name {
             "submit_queues" => self.submit_queues = Some(given.number(0..=u64::MAX)?),
@@ -116,7 +116,7 @@ impl Basics {
         Ok(true)
     }
 
-    /// Hardware queues: at least one, at most one per CPU; or one per node.
+    /// The number of hardware queues: one per node, or from one to one per CPU.
     pub(crate) fn submit_queues(&self, host: &MachineShape, notes: &mut Vec<String>) -> u16 {
         let (cpus, nodes) = (host.cpus.max(1), host.nodes.max(1));
         match self.submit_queues {
@@ -153,7 +153,7 @@ impl Basics {
         }
     }
 
-    /// Rounds down to a multiple of 512, then clamps to 512 to 4096. The limits refuse a size that is no power of
+    /// Rounds down to a multiple of 512, and clamps to 512 to 4096. The limits refuse a size that is not a power of
     /// two.
     pub(crate) fn blocksize(&self, notes: &mut Vec<String>) -> u32 {
         let sector = u64::from(SECTOR_SIZE);
@@ -169,7 +169,7 @@ impl Basics {
         self.size.unwrap_or(self.gb * 1024)
     }
 
-    /// Arrivals to record; `None` for no log.
+    /// The number of arrivals to record; `None` for no log.
     pub(crate) fn log_size(&self, notes: &mut Vec<String>) -> Option<usize> {
         if self.log_size.is_some() && !self.log {
             notes.push("log_size has no effect without log=1".into());
@@ -178,7 +178,7 @@ impl Basics {
     }
 }
 
-/// `given`, or `most` with a note if `given` is more.
+/// Returns `given`, or `most` with a note if `given` is greater.
 pub(crate) fn clamp(notes: &mut Vec<String>, name: &str, given: u64, most: u64) -> u64 {
     if given > most {
         notes.push(format!("{name}={given} is lowered to {most}"));
@@ -186,7 +186,7 @@ pub(crate) fn clamp(notes: &mut Vec<String>, name: &str, given: u64, most: u64) 
     given.min(most)
 }
 
-/// The limits of requests to a device of `size` MiB; 0 sectors stand for the default.
+/// The limits of requests to a device of `size` MiB. 0 sectors select the default.
 pub(crate) fn limits(blocksize: u32, max_sectors: u32, discard: bool, size: u64) -> Limits {
     let default = Limits::default();
     let block = blocksize / SECTOR_SIZE;
@@ -195,7 +195,7 @@ pub(crate) fn limits(blocksize: u32, max_sectors: u32, discard: bool, size: u64)
         logical_block_size: blocksize,
         physical_block_size: blocksize,
         max_sectors,
-        // null_blk has no write-zeroes. For these devices they cost no more than any write.
+        // null_blk has no write-zeroes. On these devices they cost no more than other writes.
         max_write_zeroes_sectors: max_sectors,
         max_discard_sectors: if discard { MAX_DISCARD_SECTORS / block * block } else { 0 },
         discard_granularity: if discard { blocksize } else { 0 },

@@ -1,51 +1,51 @@
-//! The grammar of a device's description: a name, pairs, and an argument behind a colon.
+//! The grammar of a device's description: a name, pairs, and an argument after a colon.
 //!
 //! ```text
 //! NAME [ "," KEY "=" VALUE ]...                a device as such
 //! NAME [ "," KEY "=" VALUE ]... ":" DEVICE     one around another device, down to the end of the text
 //! ```
 //!
-//! The name decides between the two forms; so a value may hold colons, except in a device around another one. This
-//! module does not know the meaning of parameters.
+//! The name decides between the two forms, so values may contain colons, except for a device around another one. This
+//! module does not interpret parameters.
 
 use crate::{DeviceError, Parameter};
 
 /// A parameter's name and its value, as the user wrote them.
 pub type Pair = (String, String);
 
-/// The argument behind the colon of a device's description.
+/// The kind of argument after the colon of a device's description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Argument {
-    /// None. A colon behind the name is read as a comma, as in a scheduler's description.
+    /// No argument. A colon after the name is read as a comma, as in the description of a scheduler.
     None,
-    /// The whole description of another device, which is required.
+    /// The complete description of another device, which is required.
     Device,
 }
 
 /// The parsed description of a device, without its name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Description<'a> {
-    /// The argument behind the colon; empty for [`Argument::None`] only.
+    /// The argument after the colon; empty only for [`Argument::None`].
     pub argument: &'a str,
     /// The pairs, in the order given.
     pub pairs: Vec<Pair>,
 }
 
-/// The self-description of a device.
+/// The description of a kind of device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About {
     /// The name of the device, as after `--device`.
     pub(crate) name: &'static str,
-    /// A summary of one line for lists.
+    /// A one-line summary for lists.
     pub(crate) summary: &'static str,
-    /// The kind of argument behind a colon.
+    /// The kind of argument after a colon.
     pub(crate) argument: Argument,
     /// The parameters of the device.
     pub(crate) parameters: &'static [Parameter],
 }
 
 impl About {
-    /// The form of the description, for messages and lists: `null[,KEY=VALUE]...`.
+    /// Returns the form of the description, for messages and lists: `null[,KEY=VALUE]...`.
     pub(crate) fn form(&self) -> String {
         let name = self.name;
         match self.argument {
@@ -54,7 +54,7 @@ impl About {
         }
     }
 
-    /// Splits the text behind the name, which is empty or begins with a comma or a colon.
+    /// Splits the text after the name, which is empty or begins with a comma or a colon.
     pub(crate) fn describe<'a>(&self, text: &'a str) -> Result<Description<'a>, DeviceError> {
         let missing = |what| DeviceError::Argument { what, accepted: self.form() };
         let (argument, pairs) = match self.argument {
@@ -78,9 +78,9 @@ impl About {
     }
 }
 
-/// Splits a list of descriptions, separated by commas as pairs are: a word that holds `=` before any `:` belongs to
-/// the description before it, any other begins one. Text in brackets, as for the devices of a layer, stays together, if
-/// each bracket has its other one. Never empty.
+/// Splits a list of descriptions, separated by commas as pairs are: a word that contains `=` before any `:` belongs to
+/// the preceding description, any other word begins a new one. Text in balanced brackets, as for the devices of a
+/// layer, stays together. The result is never empty.
 ///
 /// ```
 /// let list = "null,submit_queues=2,faults,error=0.01:memory,size=64";
@@ -121,7 +121,7 @@ mod tests {
         About { name: "it", summary: "", argument, parameters: &[] }
     }
 
-    /// Argument and pairs, printed; or the error.
+    /// Returns the argument and the pairs as text, or the error.
     fn read(argument: Argument, text: &str) -> String {
         match about(argument).describe(text) {
             Ok(Description { argument, pairs }) => {

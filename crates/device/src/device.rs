@@ -1,4 +1,4 @@
-//! [`Device`]: a model with all its parameters decided, ready for a queue.
+//! [`Device`]: a model with its final parameters, ready for a queue.
 //!
 //! It is a description; [`Device::queues`] makes the hardware queues.
 
@@ -14,15 +14,14 @@ use blkmq_core::Payload;
 use blkmq_engine::{BlockDevice, Config, DeviceQueues, DeviceShape};
 use std::io;
 
-/// A described device.
+/// A device with its final parameters.
 #[derive(Clone, Debug)]
 pub struct Device {
     /// The shape of the device for the engine.
     pub shape: DeviceShape,
-    /// The device asks for no scheduler unless the user names one.
+    /// Whether the device requests the scheduler `none` unless the user names one.
     pub no_sched: bool,
-    /// Notes for the user, a sentence each, on the values that were rounded, clamped, replaced, or accepted without
-    /// effect.
+    /// Notes for the user, a sentence each, on values that were rounded, clamped, replaced, or accepted without effect.
     pub notes: Vec<String>,
     /// The arrival log, if arrivals are recorded.
     pub log: Option<ArrivalLog>,
@@ -44,13 +43,13 @@ pub(crate) enum Model {
 }
 
 impl Device {
-    /// The device that a model's builder has described.
+    /// Builds a device from the result of a model's builder.
     pub(crate) fn of<M>(parts: Parts<M>, model: impl FnOnce(M) -> Model) -> Self {
         let Parts { shape, no_sched, notes, log, occupancy, model: own } = parts;
         Self { shape, no_sched, notes, log, occupancy, model: model(own) }
     }
 
-    /// Faults around `inner`.
+    /// Wraps `inner` with faults.
     pub(crate) fn around(params: FaultsParams, mut notes: Vec<String>, mut inner: Self) -> Self {
         notes.append(&mut inner.notes);
         Self {
@@ -63,10 +62,10 @@ impl Device {
         }
     }
 
-    /// The hardware queues, `shape.hw_queues` of them, for payloads of type `P`.
+    /// Returns the hardware queues, `shape.hw_queues` of them, for payloads of type `P`.
     ///
-    /// Every call powers the device on anew: nothing in flight, a full bandwidth budget, faults from the beginning of
-    /// their seed. The arrival log and the stored data are kept, and all of the data is durable.
+    /// Every call powers the device on again: nothing in flight, a full bandwidth budget, and the faults from the start
+    /// of their seed. The arrival log and the stored data are kept, and all data is durable.
     #[must_use]
     pub fn queues<P: Payload>(&self) -> DeviceQueues<P> {
         let (log, occupancy) = (self.log.as_ref(), self.occupancy.as_ref());
@@ -80,7 +79,7 @@ impl Device {
         }
     }
 
-    /// The store, if the device or its inner device has one; for reading the contents or simulating a crash. Clones
+    /// Returns the store, if the device or its inner device has one, to read the contents or simulate a crash. Clones
     /// of a device share it.
     #[must_use]
     pub fn memory(&self) -> Option<&MemoryStore> {
@@ -91,8 +90,8 @@ impl Device {
         }
     }
 
-    /// Returns whether the device, or its inner device, takes the time that hardware would take. If false, the device
-    /// is as fast as the processor, apart from the times in its parameters.
+    /// Returns whether the device, or its inner device, models the service times of hardware. If not, the device is as
+    /// fast as the processor, apart from the times in its parameters.
     #[must_use]
     pub fn is_model(&self) -> bool {
         match &self.model {
@@ -102,8 +101,8 @@ impl Device {
         }
     }
 
-    /// The counters of written and moved units, if the device or its inner device is a flash device. Clones of a
-    /// device share them.
+    /// Returns the counters of written and moved units, if the device or its inner device is a flash device. Clones of
+    /// a device share them.
     #[must_use]
     pub fn flash(&self) -> Option<&FlashDrive> {
         match &self.model {
@@ -113,13 +112,13 @@ impl Device {
         }
     }
 
-    /// The configuration of a queue around the device: all other settings at their defaults.
+    /// Returns the configuration of a queue on the device, with all other settings at their defaults.
     #[must_use]
     pub fn config<P: Payload>(&self) -> Config<P> {
         Config::new(self.shape, self.queues()).default_scheduler(self.default_scheduler())
     }
 
-    /// Like [`BlockDevice::default_scheduler`]: `none` as well if the device asks for it (`no_sched`).
+    /// Like [`BlockDevice::default_scheduler`], but `none` if the device requests it (`no_sched`).
     #[must_use]
     pub fn default_scheduler(&self) -> &'static str {
         if self.no_sched { "none" } else { self.shape.default_scheduler() }

@@ -1,7 +1,7 @@
-//! Fault points: when to fail, in the four numbers of the kernel's fault injection or with a plain chance.
+//! Fault points: a fault occurs by the four numbers of the kernel's fault injection, or with a plain probability.
 //!
-//! The caller decides how it fails. The four numbers are written `interval:probability:space:times`, with colons
-//! because commas separate a device's parameters.
+//! The caller decides how the operation fails. The four numbers are written `interval:probability:space:times`, with
+//! colons because commas separate a device's parameters.
 
 use blkmq_core::{HwQueue, Rng};
 
@@ -9,8 +9,8 @@ use blkmq_core::{HwQueue, Rng};
 pub const FORM: &str = "interval:probability:space:times as in 1:100:0:-1 (interval at least 1, \
                         probability 0 to 100 percent, times -1 for ever)";
 
-/// The random stream for the faults of hardware queue `hw` of a device with `seed`. Each queue has its own, so that a
-/// run repeats whichever thread pumps which queue first.
+/// Returns the random stream for the faults of hardware queue `hw` of a device with `seed`. Each queue has its own, so
+/// that a run repeats whatever the order in which threads pump the queues.
 #[must_use]
 pub fn stream(seed: u64, hw: HwQueue) -> Rng {
     Rng::new(seed.wrapping_add(u64::from(hw.0) << 48))
@@ -31,17 +31,17 @@ impl Chance {
     pub const FORM: &str =
         "a probability from 0 to 1 as in 0.01, with at most 6 digits behind the point";
 
-    /// `percent` hundredths.
+    /// Returns `percent` hundredths.
     ///
     /// # Panics
-    /// If that is more than 1.
+    /// If `percent` exceeds 100.
     #[must_use]
     pub const fn percent(percent: u8) -> Self {
         assert!(percent <= 100, "nothing is more likely than certain");
         Self(percent as u32 * (Self::ONE / 100))
     }
 
-    /// Parses a decimal fraction; `None` if it is not of that form ([`FORM`](Self::FORM)).
+    /// Parses a decimal fraction. Returns `None` if the text has another form than [`FORM`](Self::FORM).
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
@@ -55,7 +55,7 @@ impl Chance {
         (chance <= Self::ONE).then_some(Self(chance))
     }
 
-    /// Draws whether the event happens. Uses `rng` only if the probability is neither 0 nor 1.
+    /// Draws whether the event happens. Consumes `rng` only if the probability is neither 0 nor 1.
     pub fn draw(self, rng: &mut Rng) -> bool {
         match self {
             Self::NEVER => false,
@@ -65,21 +65,21 @@ impl Chance {
     }
 }
 
-/// When a fault point fails. A *call* is one arrival at the point.
+/// The conditions of failures at a fault point. A *call* is one arrival at the point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// Of the calls that `space` has not let through, every `interval`-th may fail; at least 1.
+    /// After the first `space` calls, only every `interval`-th call may fail; at least 1.
     pub interval: u32,
     /// The probability that such a call fails.
     pub probability: Chance,
-    /// Calls that are let through before the first may fail.
+    /// The number of calls before the first that may fail.
     pub space: u32,
-    /// The most failures; `None` for no limit.
+    /// The maximum number of failures; `None` for no limit.
     pub times: Option<u32>,
 }
 
 impl Fault {
-    /// Parses `interval:probability:space:times`; `None` if it is not of that form ([`FORM`]).
+    /// Parses `interval:probability:space:times`. Returns `None` if the text has another form than [`FORM`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split(':');
@@ -95,13 +95,13 @@ impl Fault {
     }
 }
 
-/// A fault and its progress.
+/// A fault point with its state.
 #[derive(Clone, Debug)]
 pub struct FaultPoint {
     fault: Fault,
-    /// Calls still to be let through.
+    /// The number of further calls that cannot fail.
     space: u32,
-    /// Failures still to come; `None` for no limit.
+    /// The remaining failures; `None` for no limit.
     times: Option<u32>,
     /// Calls since the last candidate.
     calls: u32,
@@ -114,7 +114,7 @@ impl FaultPoint {
         Self { space: fault.space, times: fault.times, calls: 0, fault }
     }
 
-    /// Counts a call, and returns whether it fails. Draws from `rng` only if the probability is neither 0 nor 1.
+    /// Counts a call, and returns whether it fails. Consumes `rng` only if the probability is neither 0 nor 1.
     pub fn should_fail(&mut self, rng: &mut Rng) -> bool {
         if self.times == Some(0) {
             return false;

@@ -1,11 +1,10 @@
-//! The logs of a device: the requests that it was offered, and the activities of its parts, in order and with their
-//! times.
+//! The logs of a device: the requests offered to it, and the activities of its parts, in order and with their times.
 //!
-//! The null device charges nothing for position, so the order of arrivals is all that it can show (`spec/null_blk.md`
-//! section 3). Reports draw the occupancy: the position of a disk's heads over time, or the activity of each die of a
-//! flash device.
+//! The null device charges nothing for position, so its only observable result is the order of arrivals
+//! (`spec/null_blk.md` section 3). Reports draw the occupancy: the position of a disk's heads over time, or the
+//! activity of each die of a flash device.
 //!
-//! The logs decide nothing. They are bounded: a full log keeps its entries and counts those that it missed.
+//! The logs do not influence decisions. They are bounded: a full log keeps its entries and counts further ones.
 
 use blkmq_core::{HwQueue, Instant, Op, Tag};
 use blkmq_engine::{Busy, Inflight};
@@ -31,7 +30,7 @@ impl From<Busy> for Answer {
     }
 }
 
-/// A request offered to the device. A request that is refused or requeued arrives more than once.
+/// A request offered to the device. A request that is refused or requeued arrives again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrival {
     /// Counted from zero over all hardware queues of the device.
@@ -54,10 +53,10 @@ pub struct Arrival {
     pub answer: Answer,
 }
 
-/// A log that several hardware queues write and a test or report reads; clones are the same log.
+/// A log that hardware queues write and a test or report reads; clones refer to the same log.
 ///
-/// A mutex protects it: sequence numbers must agree with the order of the entries, and a run with a log does not need
-/// the last nanosecond.
+/// A mutex protects it: sequence numbers must agree with the order of the entries, and a run with a log need not be as
+/// fast as possible.
 #[derive(Clone, Debug)]
 pub struct ArrivalLog(Arc<Mutex<Arrivals>>);
 
@@ -137,14 +136,14 @@ pub enum Activity {
     Housekeeping,
 }
 
-/// A span of time that one part spent on one activity.
+/// A period that one part spent on one activity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     /// The beginning of the span.
     pub start: Instant,
     /// The end of the span; not earlier than `start`.
     pub end: Instant,
-    /// The part: the cylinder at which a disk's heads end up, or the number of a die.
+    /// The part: the cylinder at which a disk's heads arrive, or the number of a die.
     pub place: u32,
     /// The activity.
     pub activity: Activity,

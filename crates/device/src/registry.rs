@@ -1,4 +1,4 @@
-//! Every device by name; and [`Around`], faults around a device that the registry does not know.
+//! All devices by name; and [`Around`], faults around a device that is not in the registry.
 
 use crate::description::About;
 pub use crate::description::{Argument, Description, Pair};
@@ -11,17 +11,17 @@ use std::fmt;
 /// Makes a device from its description, for a machine like `host`.
 pub type Build = fn(given: &Description<'_>, host: &MachineShape) -> Result<Device, DeviceError>;
 
-/// One line of the registry. All code that offers devices by name iterates over these.
+/// An entry of the registry. All code that offers devices by name iterates over these.
 pub struct DeviceFactory {
     /// The name of the device, as after `--device`.
     pub name: &'static str,
-    /// A summary of one line for lists.
+    /// A one-line summary for lists.
     pub summary: &'static str,
-    /// The kind of argument behind a colon.
+    /// The kind of argument after a colon.
     pub argument: Argument,
     /// The parameters of the device.
     pub parameters: &'static [Parameter],
-    /// Makes a device. Of two pairs with one name the later counts. The error names the pair and the accepted values.
+    /// Makes a device; if a name is repeated, the last value counts. The error names the pair and the accepted values.
     pub build: Build,
     about: About,
 }
@@ -72,8 +72,7 @@ const CLOUD: DeviceFactory = DeviceFactory::new(cloud::ABOUT, |given, host| {
     Ok(Device::of(cloud::build(given, host)?, Model::Cloud))
 });
 
-/// All devices, in the order in which lists show them. A name here makes a device available, documented and
-/// tested.
+/// All devices, in the order of lists. An entry here makes a device available, documented and tested.
 pub const ALL: &[&DeviceFactory] = &[&NULL, &MEMORY, &DISK, &FLASH, &CLOUD, &FAULTS];
 
 /// The pages of these devices.
@@ -86,19 +85,19 @@ const PAGES: &[(&str, &str)] = &[
     ("faults", include_str!("../doc/faults.md")),
 ];
 
-/// The page that `blkmq doc NAME` prints, if there is such a device. No [`DeviceFactory`] has it, so a program that prints
-/// no page contains none.
+/// Returns the page that `blkmq doc NAME` prints, if there is such a device. It is not a field of [`DeviceFactory`], so
+/// that a program that prints no pages does not contain them.
 #[must_use]
 pub fn page(name: &str) -> Option<&'static str> {
     PAGES.iter().find(|(device, _)| *device == name).map(|(_, page)| *page)
 }
 
-/// The most devices around the innermost one. More have no use, and each takes stack, when it is made and with every
-/// request.
+/// The maximum number of devices around the innermost one. More are useless, and each takes stack space at creation and
+/// for every request.
 const MOST_AROUND: usize = 8;
 
-/// Refuses a description with more nested devices than allowed. The caller checks this before it makes the inner
-/// device, because that recurses. Reads no more of `text` than necessary.
+/// Refuses a description with too many nested devices. Must be called before the inner device is made, because that
+/// recurses. Reads no more of `text` than necessary.
 ///
 /// # Errors
 /// [`DeviceError::Nested`].
@@ -122,10 +121,11 @@ pub fn find(name: &str) -> Option<&'static DeviceFactory> {
     ALL.iter().copied().find(|f| f.name == name)
 }
 
-/// The device that `text` describes, in the form of its factory ([`DeviceFactory::form`]), for a machine like `host`.
+/// Makes the device that `text` describes, in the form of its factory ([`DeviceFactory::form`]), for a machine like
+/// `host`.
 ///
 /// # Errors
-/// If there is no such device, it does not take its parameters or its argument, or too many devices are nested.
+/// If there is no such device, it does not accept its parameters or its argument, or too many devices are nested.
 pub fn parse(text: &str, host: &MachineShape) -> Result<Device, DeviceError> {
     check_nesting(text)?;
     let end = text.find([',', ':']).unwrap_or(text.len());
@@ -136,24 +136,24 @@ pub fn parse(text: &str, host: &MachineShape) -> Result<Device, DeviceError> {
     (factory.build)(&factory.about.describe(&text[end..])?, host)
 }
 
-/// Faults around a device that is still a text.
+/// Faults around a device that has not been made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Around<'a> {
     /// The parameters of the faults.
     pub params: FaultsParams,
     /// Notes on the parameters.
     pub notes: Vec<String>,
-    /// The text of the inner device.
+    /// The description of the inner device.
     pub inside: &'a str,
 }
 
 impl<'a> Around<'a> {
-    /// Parses the faults around the device that `text` describes; `None` if it does not begin with faults.
+    /// Parses the faults around the device that `text` describes. Returns `None` if `text` does not begin with faults.
     ///
-    /// For devices that the registry does not know; the registry itself parses the inner device.
+    /// For devices that are not in the registry, which itself parses inner devices.
     ///
     /// # Errors
-    /// If the parameters are not those of faults, there is no inner device, or too many faults are nested.
+    /// If the parameters are invalid, there is no inner device, or too many faults are nested.
     pub fn parse(text: &'a str) -> Result<Option<Self>, DeviceError> {
         let end = text.find([',', ':']).unwrap_or(text.len());
         if text[..end].trim() != faults::ABOUT.name {
@@ -188,7 +188,7 @@ mod tests {
         assert!(device.memory().is_some(), "the wrapped one is reached");
     }
 
-    /// The hint `size=16m` was refused as "a whole number".
+    /// Regression test: the hint `size=16m` was refused as "a whole number".
     #[test]
     fn sizes_and_times_take_units_as_everywhere_on_the_command_line() {
         let mib = |text| parse(text, &HOST).expect(text).shape.limits.capacity >> 11;
@@ -208,8 +208,8 @@ mod tests {
         assert!(refusal("null,completion_nsec=1k").contains("with a unit: 500ns, 10us, 5ms, 1s"));
     }
 
-    /// Each device around another one is made by a call within a call: 17,000 of them overflowed the stack, and a
-    /// caller cannot catch that.
+    /// Regression test: making a device around another recurses, so that 17,000 of them overflowed the stack, which a
+    /// caller cannot catch.
     #[test]
     fn devices_around_one_another_are_bounded() {
         let nested = |around: usize| format!("{}null", "faults, late=0.5 : ".repeat(around));

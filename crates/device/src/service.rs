@@ -1,25 +1,26 @@
-//! When a request completes, and the queue of requests until then: shared by devices of constant service time.
+//! The completion time of a request, and the queue of requests until then: shared by devices with constant service
+//! times.
 //!
-//! Service times are alike, or alike in each direction, so requests in service end nearly in the order in which they
-//! came, and a ring suffices where a device with varying times needs a heap.
+//! Service times are equal, or equal in each direction, so requests end nearly in order of arrival, and a ring suffices
+//! where a device with varying times needs a heap.
 
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::Inflight;
 use std::collections::VecDeque;
 
-/// `irqmode`: when a request completes.
+/// `irqmode`: the mode of completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IrqMode {
     /// 0: within the call.
     Inline,
     /// 1: at the next reap.
     Softirq,
-    /// 2: this long (`completion_nsec`) after it was issued, at any load.
+    /// 2: this long (`completion_nsec`) after issue, whatever the load.
     Timer(Nanos),
 }
 
 impl IrqMode {
-    /// When a request issued now ends; `None` for within the call.
+    /// Returns the end of a request issued now, or `None` if it completes within the call.
     pub(crate) fn end(self, now: Instant) -> Option<Instant> {
         match self {
             Self::Inline => None,
@@ -37,9 +38,9 @@ pub(crate) struct Held<T> {
 
 /// Requests in the order in which they end.
 ///
-/// Their times are apart. A token is moved in parts of 16 bytes; a time beside it, written separately, would be read
-/// as half of such a part, which waits for the store buffer. With the verdict's own part (`NullQueue::reap`) that took
-/// a twelfth of the time of an I/O on the null device.
+/// Times are stored separately. A token is copied in parts of 16 bytes; a time written beside it would be read as half
+/// of such a part, which stalls on the store buffer. Together with the verdict's part (`NullQueue::reap`) this took a
+/// twelfth of the time of an I/O on the null device.
 pub(crate) struct Ring<T> {
     ends: VecDeque<Instant>,
     held: VecDeque<Held<T>>,
@@ -52,7 +53,7 @@ impl<T> Ring<T> {
         Self { ends: VecDeque::with_capacity(most), held: VecDeque::with_capacity(most) }
     }
 
-    /// Adds a request, behind those that end no later. O(1) if those are all, else O(n).
+    /// Adds a request after those that end no later. O(1) if that is all of them, else O(n).
     pub(crate) fn push(&mut self, until: Instant, rq: Inflight, then: T) {
         let held = Held { rq, then };
         if self.last().is_none_or(|last| last <= until) {
@@ -74,7 +75,8 @@ impl<T> Ring<T> {
         self.held.pop_front()
     }
 
-    /// Takes out all requests that have ended by `now`, in order. O(n) in their number, and O(log n) in that of all.
+    /// Takes out all requests that have ended by `now`, in order. O(n) in their number, plus O(log n) in the number of
+    /// all.
     pub(crate) fn drain(&mut self, now: Instant) -> impl ExactSizeIterator<Item = Held<T>> {
         let ended = match self.last() {
             Some(last) if last <= now => self.ends.len(),
@@ -94,7 +96,7 @@ impl<T> Ring<T> {
         self.ends.back().copied()
     }
 
-    /// The number of requests that have not ended by `now`, and when the first of those will end. O(log n).
+    /// Returns the number of requests that have not ended by `now`, and the end of the first of these. O(log n).
     pub(crate) fn inside(&self, now: Instant) -> (usize, Option<Instant>) {
         let ended = self.ends.partition_point(|until| *until <= now);
         (self.ends.len() - ended, self.ends.get(ended).copied())

@@ -1,10 +1,10 @@
-//! The device `cloud` against the published limits of the disks that it models.
+//! The device `cloud`, compared with the published limits of the modelled disks.
 
 use crate::common::closed_loop::{Job, Measured};
 use crate::common::{described, device};
 use blkmq_device::registry;
 
-/// The rates of random reads of 4 KiB, and of sequential reads of 1 MiB, at a depth that fills the disk.
+/// Returns the rates of random reads of 4 KiB and of sequential reads of 1 MiB, at a depth that saturates the disk.
 fn rates(text: &str) -> (Measured, Measured) {
     let device = device("cloud", text);
     let small = Job::random(100, 64, 20_000).run(&device);
@@ -18,7 +18,7 @@ fn near(got: u64, published: u64) -> bool {
 
 #[test]
 fn every_preset_reaches_its_limits() {
-    // Without credits, a disk has its lasting rates.
+    // Without credits, a disk has its sustained rates.
     let rested = "iops_credits=0,bps_credits=0";
     for (text, iops, mbps) in [
         ("preset=azure-p20".to_owned(), 3_566, 173),
@@ -38,13 +38,14 @@ fn every_preset_reaches_its_limits() {
 
 #[test]
 fn a_burst_of_gp2_lasts_as_long_as_is_published() {
-    // 100 GiB: 3000 IOPS for 2000 seconds from full credits. A hundredth of the credits, for a hundredth of the time.
+    // 100 GiB: 3000 IOPS for 2000 seconds from full credits; here with a hundredth of the credits, for a hundredth of
+    // the time.
     let device = device("cloud", "preset=ebs-gp2,iops_credits=54000");
-    // 60,000 I/Os of the burst, of which the first quarter is not measured; the rest takes place at 300 IOPS.
+    // 60,000 I/Os of the burst, of which the first quarter is not measured; the rest runs at 300 IOPS.
     let burst = Job::random(100, 64, 60_000).run(&device);
     assert!(near(burst.iops, 3_000), "{} IOPS", burst.iops);
     let longer = Job::random(100, 64, 63_000).run(&device);
-    // 45,000 at 3000 and 3000 at 300 less the quarter that is not measured: 47,250 in 24.75 s.
+    // 45,000 at 3000 and 3000 at 300, less the unmeasured quarter: 47,250 in 24.75 s.
     assert!(longer.iops.abs_diff(1_909) < 40, "{} IOPS", longer.iops);
 }
 
@@ -59,7 +60,7 @@ fn a_single_request_takes_a_millisecond_or_two() {
     }
 }
 
-/// The page compares a measured tail of latencies with that of the model, and with that of the model behind late answers.
+/// The page compares a measured tail of latencies with that of the model, and with that of the model with late answers.
 #[test]
 fn a_tail_of_slow_answers_is_that_of_the_faults_around() {
     let page = registry::page("cloud").expect("it is registered");

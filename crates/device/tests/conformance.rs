@@ -141,7 +141,7 @@ const FLASH: Choices = &[
     ("occupancy_size", &["0", "100"]),
 ];
 
-/// Draws a description: each of the choices with probability one in three. The caller prints it.
+/// Draws a description: each choice with a probability of one in three. The caller prints it.
 fn drawn(rng: &mut Rng, choices: Choices) -> String {
     let mut text = format!("seed={}", rng.next_u64());
     for (name, values) in choices {
@@ -173,7 +173,7 @@ fn whatever_a_seed_turns_on_conforms() {
     );
 }
 
-/// The disk alone, and with faults around it.
+/// The disk alone, and wrapped in faults.
 #[test]
 fn whatever_a_seed_turns_on_a_disk_conforms() {
     let (mut merged, mut failed) = (0, 0);

@@ -1,5 +1,5 @@
-//! Tens of thousands of power cuts: every write that was promised to be durable survives, no write is durable that no
-//! flush has covered, no block is torn, and a block that is read after a cut holds a version that was written to it.
+//! Tens of thousands of power cuts: every write promised to be durable survives, no write is durable that no flush has
+//! covered, no block is torn, and a block read after a cut holds a version that was written to it.
 //!
 //! The first test cuts a memory device behind a simple queue; the others use whole queues with all their features.
 
@@ -67,13 +67,13 @@ fn some_time(application: &mut Application, rng: &mut Rng) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plant {
     Nothing,
-    /// The queue is told that the device has no cache.
+    /// The queue believes that the device has no cache.
     CacheDenied,
-    /// The queue is told that the device honours FUA.
+    /// The queue believes that the device honours FUA.
     FuaClaimed,
-    /// Flushes are completed without reaching the device.
+    /// Flushes complete without reaching the device.
     FlushesSwallowed,
-    /// The queue and the application are told of a cache that the device does not have.
+    /// The queue and the application believe in a cache that the device does not have.
     CacheInvented,
 }
 
@@ -161,7 +161,7 @@ impl Drawn {
     }
 }
 
-/// Runs one seed: a queue, I/Os from several submitters and a power cut, and then the same again on the surviving data.
+/// Runs one seed: a queue, I/Os from several submitters and a power cut, and the same again with the surviving data.
 fn cut_twice(seed: u64, cache: &str, plant: Plant) -> Result<Tally, String> {
     let mut rng = Rng::new(seed);
     let mut drawn = Drawn::new(&mut rng, cache);
@@ -213,7 +213,7 @@ fn a_cut_repeats() {
     }
 }
 
-/// The check can fail: each planted lie about durability is found within 100 seeds.
+/// Each planted lie about durability is found within 100 seeds, so that the check can fail.
 #[test]
 fn what_breaks_a_promise_is_found() {
     for (plant, cache) in [
@@ -230,7 +230,7 @@ fn what_breaks_a_promise_is_found() {
     }
 }
 
-/// The device alone loses its power: I/Os in flight, including flushes, end with EIO, and later I/Os work.
+/// Only the device loses power: I/Os in flight, including flushes, end with EIO, and later I/Os work.
 #[test]
 fn what_is_in_flight_at_a_crash_ends_with_an_error() {
     let device = device("memory", "irqmode=2,cache_size=1");
@@ -246,8 +246,8 @@ fn what_is_in_flight_at_a_crash_ends_with_an_error() {
     assert_eq!(disk.read(1, 1), [3; 512]);
 }
 
-/// Regression test: the power of a device could be cut, and that of its machine could not. A write that waited in the
-/// scheduler at the cut was done afterwards: a manifest named tables that the cut had taken, and 1054 keys were lost.
+/// Regression test: it was possible to cut the power of a device but not of its machine. A write that waited in the
+/// scheduler was performed after the cut: a manifest named tables that the cut had destroyed, and 1054 keys were lost.
 #[test]
 fn a_power_cut_of_the_machine_stops_what_waits_in_its_scheduler() {
     for machine in [false, true] {
@@ -266,7 +266,7 @@ fn a_power_cut_of_the_machine_stops_what_waits_in_its_scheduler() {
         let written = ios.map(|io| disk.done[&io].result == Ok(()));
         assert_eq!(written, [false, !machine, !machine, !machine]);
         assert_eq!(disk.one(Op::Flush, 0, Vec::new()).result.is_ok(), !machine);
-        // The machine is up again.
+        // The machine has restarted.
         let mut disk = Disk::plain(&device);
         for (n, written) in [1, 2, 3, 4].into_iter().zip(written) {
             assert_eq!(disk.read(n * 8, 1)[0] == 7, written, "write {n} of {machine}");

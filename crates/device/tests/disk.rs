@@ -1,5 +1,5 @@
-//! The disk device against the published figures of the drives that it models. Each row of the tables on its page
-//! (`doc/disk.md`) is measured here, and the page must agree with the measurement.
+//! The disk device, compared with the published figures of the modelled drives. Each row of the tables on its page
+//! (`doc/disk.md`) is measured here, and the page must agree.
 
 use crate::common;
 
@@ -68,7 +68,7 @@ fn check(what: &str, published: f64, model: f64) {
     assert!(deviation.abs() <= 10.0, "{what}: {deviation:+.1} %");
 }
 
-/// Checks a row of the page's table about a drive that is not the modelled one. Returns the deviation in percent.
+/// Checks a row of the page's table about a drive other than the modelled one. Returns the deviation in percent.
 fn beside(what: &str, published: f64, model: f64) -> f64 {
     let deviation = (model / published - 1.0) * 100.0;
     let row = format!("| {what} | {published:.1} | {model:.1} | {deviation:+.1} % |");
@@ -78,7 +78,7 @@ fn beside(what: &str, published: f64, model: f64) -> f64 {
     deviation
 }
 
-/// Returns the average time in ms of a flush behind so many writes of 4 KiB at random places.
+/// Returns the average time in ms of a flush after `writes` random writes of 4 KiB.
 fn flushed(writes: usize) -> f64 {
     let (mut rig, mut rng) = (rig(""), Rng::new(1));
     let mut flushes = 0;
@@ -90,8 +90,8 @@ fn flushed(writes: usize) -> f64 {
     flushes as f64 / 1e6 / ROUNDS as f64
 }
 
-/// A Seagate BarraCuda of 2016, as measured by ublk-disksim: the page says what the model of a drive of 2005 is worth for
-/// one of today.
+/// A Seagate BarraCuda of 2016, as measured by ublk-disksim: the page says how well the model of a drive of 2005 fits a
+/// later one.
 #[test]
 fn the_deskstar_is_compared_with_a_later_drive() {
     let sectors = 976_773_168;
@@ -109,7 +109,7 @@ fn the_deskstar_is_compared_with_a_later_drive() {
     beside("flush behind 64 scattered writes, ms", 630.0, flushed(64));
 }
 
-/// Figures of later drives that are parameters here: the length of tracks, the seeks, the interface and the cache.
+/// Figures of later drives that are parameters of the model: track lengths, seek times, the interface and the cache.
 #[test]
 fn parameters_bring_the_deskstar_nearer_to_later_drives() {
     let text = "outer_sectors=2750,inner_sectors=1320,link_mbps=550,cache_size=64,\
@@ -138,7 +138,7 @@ fn the_deskstar_does_what_is_published_of_it() {
     let sorted = random(elevator, Op::Read, 48, GIB_32);
     check(&format!("{within}48 in an elevator, drive at depth 1"), published(650.0), sorted);
     check(&format!("{within}depth 32"), published(942.0), read("", 32, GIB_32));
-    // There is no published figure for this row.
+    // No figure is published for this row.
     let anywhere = format!("{:.1} reads per second", read("", 32, sectors));
     let page = Vec::from_iter(include_str!("../doc/disk.md").split_whitespace()).join(" ");
     assert!(page.contains(&anywhere), "the page should say: {anywhere}");
@@ -185,7 +185,7 @@ fn a_write_is_as_fast_as_a_cache_lets_it_be() {
         (60.0..72.0).contains(&cached),
         "the medium's rate, once the cache is half full: {cached:.1}"
     );
-    // Each write arrives just too late for the sectors behind the previous write.
+    // Each write arrives just too late for the sectors after the previous write.
     let revolution = 65_536.0 / 8.33e3;
     assert!((0.8 * revolution..revolution).contains(&through), "{through:.1}");
 }

@@ -1,4 +1,4 @@
-//! Faults around other devices: each kind of fault by itself, and the conformance of all kinds together.
+//! Faults around other devices: each kind of fault separately, and the conformance of all kinds together.
 
 use crate::common::{self, bytes};
 
@@ -17,7 +17,8 @@ fn at(ns: u64) -> Instant {
     Instant::from_nanos(ns)
 }
 
-/// Sends `ios` reads at once and runs until they have ended. Returns their cookies, results and times.
+/// Sends `ios` reads together and runs until they have ended. Returns the rig, and the reads' cookies, results and
+/// times.
 fn ended(device: &Device, ios: u64) -> (Rig, Vec<(u64, IoResult, Instant)>) {
     let mut rig = rig(device);
     for io in 0..ios {
@@ -44,7 +45,7 @@ fn errors_strike_as_often_as_they_may() {
     }
 }
 
-/// A failed write may or may not have reached the medium: half of the failed writes are done.
+/// A failed write may or may not have reached the medium: half of the failed writes have.
 #[test]
 fn of_what_fails_half_is_done() {
     let device = described("faults,write_error=1,read_error=0:memory,size=1");
@@ -115,7 +116,7 @@ fn faults_stand_around_faults() {
     assert!(results.contains(&Err(IoError::NO_SPACE)) && results.contains(&Ok(())));
 }
 
-/// A device that, like hardware, cannot tell the time of its next event.
+/// A device that, like hardware, cannot announce its next event.
 struct Mute(Box<dyn DeviceQueue<u64>>);
 
 impl DeviceQueue<u64> for Mute {
@@ -138,7 +139,7 @@ fn faulty(text: &str, shape: &DeviceShape, queues: DeviceQueues<u64>) -> DeviceQ
     Faulty::wrap(&FaultsParams::parse(&pairs).expect("possible").0, shape, queues)
 }
 
-/// A request that the fault layer holds back is not forgotten, even if the inner device cannot tell its times.
+/// A request held back by the fault layer is not forgotten, even if the inner device cannot announce times.
 #[test]
 fn a_device_that_cannot_tell_is_asked_all_the_same() {
     let inner = described("null,irqmode=1,hw_queue_depth=4");
@@ -193,7 +194,7 @@ const INNER: &[&str] = &[
     "faults,late=0.3,dev_resource=0.2,reorder=0.3:null,irqmode=2",
 ];
 
-/// Draws a description: each of the choices with probability one in two, around one of the devices.
+/// Draws a description: each choice with a probability of one in two, around one of the devices.
 fn drawn(rng: &mut Rng) -> String {
     let mut text = format!("faults,seed={}", rng.next_u64());
     for (name, values) in CHOICES {

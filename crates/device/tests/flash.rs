@@ -1,5 +1,5 @@
-//! The flash device's presets against the published figures of the drives. Each point is within 15 %, unless it is
-//! marked as out of reach, and the tables on the device's page agree with the measurements made here.
+//! The presets of the flash device, compared with the published figures of the drives. Each point is within 15 %,
+//! unless it is marked as out of reach, and the tables on the device's page agree with the measurements made here.
 
 use crate::common::{self, closed_loop};
 
@@ -16,15 +16,15 @@ const LONG: u64 = 300_000;
 /// A row of a table.
 struct Point {
     what: &'static str,
-    /// The published figure; `None` if none was found.
+    /// The published figure; `None` if there is none.
     published: Option<u64>,
     unit: &'static str,
     job: Job,
-    /// A job that runs at the same time.
+    /// A concurrent job.
     beside: Option<Job>,
-    /// Runs on a device that has been overwritten for a long time, instead of on one that was just filled.
+    /// Whether the device has been overwritten for a long time, instead of just filled.
     steady: bool,
-    /// The page says that this is out of reach of the model.
+    /// Whether the page says that the model cannot reach the figure.
     far: bool,
     figure: fn(&Measured) -> u64,
 }
@@ -65,12 +65,12 @@ impl Point {
         Self { far: true, ..self }
     }
 
-    /// The measured job, and the job beside it.
+    /// Returns the measured job and its concurrent job.
     fn jobs(&self) -> Vec<Job> {
         [Some(self.job), self.beside].into_iter().flatten().collect()
     }
 
-    /// Returns true if both points are measured in the same run.
+    /// Returns whether both points are measured in the same run.
     fn same_run(&self, other: &Self) -> bool {
         (self.job, self.beside, self.steady) == (other.job, other.beside, other.steady)
     }
@@ -84,8 +84,8 @@ fn writes(depth: u32) -> Job {
     Job::random(0, depth, 20_000)
 }
 
-/// The largest deviation of the page's figures from the measurements made here, in thousandths: a change in other
-/// layers may change the order of requests at the device slightly.
+/// The maximum deviation of the page's figures from the measurements made here, in thousandths: a change in other
+/// layers may slightly change the order of requests at the device.
 const PAGE_TOLERANCE: i64 = 20;
 
 fn permille(model: u64, reference: u64) -> i64 {
@@ -110,7 +110,7 @@ fn section(preset: &str) -> &'static str {
 }
 
 /// Measures each point and compares it with the published figure. Checks that the page has a row for it, with about the
-/// same figure and the right deviation. All points of a kind run on one device, one after the other.
+/// same figure and the right deviation. All points of a kind run on one device, in succession.
 fn check(preset: &str, points: &[Point]) {
     let section = section(preset);
     let made = |preconditioned: u32| {
@@ -149,8 +149,8 @@ fn check(preset: &str, points: &[Point]) {
     assert_eq!(lines.count(), others, "the page of {preset} has lines that nobody checks");
 }
 
-/// The commits and the reads in a second of a process that writes 4 KiB and flushes again and again, beside one that reads
-/// at depth 1 if `reads`. 2 s of virtual time.
+/// Returns the commits per second of a process that repeatedly writes 4 KiB and flushes, and the reads per second of a
+/// concurrent process at depth 1 if `reads`. Takes 2 s of virtual time.
 fn commits(text: &str, reads: bool) -> (u64, u64) {
     let mut rig = common::rig(&device("flash", &format!("submit_queues=1,{text}")));
     let (mut rng, end) = (Rng::new(1), Instant::from_nanos(2_000_000_000));
@@ -184,7 +184,7 @@ fn commits(text: &str, reads: bool) -> (u64, u64) {
     (counts[0] / 2, counts[1] / 2)
 }
 
-/// A row of the page about drives that others have measured, which need not be the modelled ones.
+/// Checks a row of the page about measurements of drives that need not be the modelled ones.
 fn beside(what: &str, measured: &str, about: u64, model: u64) {
     row_in("per second", what, measured, about, model);
 }
@@ -209,7 +209,7 @@ fn flushes_are_compared_with_measured_drives() {
     beside("`nvme-tlc`: commits; 7300 PRO", "29400", 29_400, commits("preset=nvme-tlc", false).0);
 }
 
-/// The milliseconds that 4 GB of discards take, 4 MiB each, with a full queue of them.
+/// Returns the time in milliseconds of discards of 4 GB in total, 4 MiB each, with a full queue.
 fn discarded(text: &str) -> u64 {
     const EACH: u32 = 8192;
     let mut rig = common::rig(&device("flash", &format!("preset=sata,{text}")));
@@ -243,7 +243,7 @@ fn discards_and_steady_writes_are_compared_with_other_drives() {
     }
 }
 
-/// The rate of sequential writes of the last tenth of 16 GiB, in percent of the first.
+/// Returns the rate of sequential writes in the last tenth of 16 GiB, in percent of that in the first tenth.
 fn kept(text: &str) -> u64 {
     let mut rig =
         common::rig(&device("flash", &format!("preset=nvme-client,submit_queues=1,{text}")));
@@ -331,7 +331,8 @@ fn nvme_tlc_is_an_intel_p4500() {
     );
 }
 
-/// A job of writes that lasts as long as the job beside it, with `depth` in flight and at most `per_second` a second.
+/// Returns a job of writes that outlasts the concurrent job, with `depth` in flight and at most `per_second` per
+/// second.
 fn background(depth: u32, per_second: u64) -> Job {
     let every = Nanos(1_000_000_000_u64.checked_div(per_second).unwrap_or(0));
     Job { every, ..Job::random(0, depth, u64::MAX) }
@@ -356,7 +357,7 @@ fn nvme_client_is_a_samsung_980_pro() {
             Point::mbps("sequential read", 7_000, Job::sequential(100, 128, 10_000)),
             Point::mbps("sequential write", 1_900, Job::sequential(0, 128, 20_000)),
             Point::new("random write, depth 1", 60_000, writes(1)),
-            // So many writes that garbage collection reaches its steady rate.
+            // Enough writes for garbage collection to reach its steady rate.
             Point::unpublished("random write, depth 256, steady", Job::random(0, 256, 2_000_000)),
             mix("reads of depth 1 beside writes of depth 1", 3_320, one, slow),
             mix("p99 of these reads, depth 1", 1_610, one, slow).p99(),

@@ -1,5 +1,5 @@
-//! The costs that the flash device models, each by itself, on devices small enough to compute by hand: buffer, link,
-//! flushes, suspension, retries and discards; and the device's parameters.
+//! The costs modelled by the flash device, each separately, on devices small enough for manual calculation: buffer,
+//! link, flushes, suspension, retries and discards; and the device's parameters.
 
 use crate::common::{self, bytes, closed_loop};
 
@@ -54,7 +54,7 @@ fn a_read_takes_cells_channel_link_controller_and_latency_one_after_the_other() 
     let mut rig = rig(&one_die(text));
     // Command 3 us, cells 50 us, channel 8 us (4096 bytes at 512 MB/s), link 4 us (at 1024 MB/s), latency 5 us.
     assert_eq!(alone(&mut rig, Op::Read, 0, 8, IoFlags::NONE), us(70));
-    // For half a unit the whole unit crosses the channel, and half of it crosses the link.
+    // For half a unit, a whole unit is transferred over the channel and half of it over the link.
     assert_eq!(alone(&mut rig, Op::Read, 0, 4, IoFlags::NONE), us(68));
 }
 
@@ -134,14 +134,14 @@ fn a_flush_waits_for_what_was_written_before_it() {
     for sector in 0..5 {
         rig.push(0, Op::Write, sector * 8, 8).expect("there is credit");
     }
-    // A flush covers only completed writes, so let these complete first.
+    // A flush covers only completed writes, so these must complete first.
     rig.run_for(us(1));
     let flush = rig.push(0, Op::Flush, 0, 0).expect("there is credit");
     rig.settle();
     let later = rig.push(0, Op::Write, 800, 8).expect("there is credit");
     rig.finish();
     assert_eq!((ended(&rig, flush), ended(&rig, later)), (5 * 1001, 1));
-    // On a device that honours FUA, a write with FUA waits for its own program.
+    // On a device that honours FUA, a write with FUA waits until it is programmed.
     rig.run_for(us(10_000));
     assert_eq!(alone(&mut rig, Op::Write, 0, 8, IoFlags::FUA).0 / 1000, 1001);
 }
@@ -170,7 +170,7 @@ fn a_flush_that_writes_tables_is_served_alone() {
         let mut rig = rig(&one_die(&format!("flush_ns={flush_ns},read_ns=50000")));
         alone(&mut rig, Op::Write, 0, 8, IoFlags::NONE);
         let began = rig.now;
-        // The program of the unit takes 1 ms and 1 us on the channel, the tables 3 ms.
+        // The program takes 1 ms and the channel 1 us, the tables 3 ms.
         let flush = rig.push_with(0, Op::Flush, 0, 0, IoFlags::NONE).expect("there is credit");
         rig.settle();
         let read = rig.push_with(0, Op::Read, 64, 8, IoFlags::NONE).expect("there is credit");
@@ -178,7 +178,7 @@ fn a_flush_that_writes_tables_is_served_alone() {
         assert_eq!((rig.ended(flush).at - began).0, 1_001_000 + flush_ns);
         let waited = (rig.ended(read).at - began).0 / 1000;
         assert!(waited.abs_diff(read_ends) <= 5, "{flush_ns}: the read took {waited} us");
-        // Nothing was written since: there is nothing to do.
+        // Nothing has been written since, so there is nothing to do.
         assert!(alone(&mut rig, Op::Flush, 0, 0, IoFlags::NONE) < us(2));
     }
 }
@@ -232,7 +232,7 @@ fn reads_delay_a_program_within_a_bound() {
             rig(&one_die(&format!("suspend=1,suspend_ns=30000,reads_first={reads_first}")));
         alone(&mut rig, Op::Write, 0, 8, IoFlags::NONE);
         let flush = rig.submit(Op::Flush, 0, 0);
-        // Reads one after the other, each submitted when the previous one has ended.
+        // Consecutive reads, each submitted when the previous one has ended.
         let mut sector = 800;
         while rig.ended.iter().all(|ended| ended.cookie != flush) {
             alone_read(&mut rig, sector);
@@ -246,7 +246,7 @@ fn reads_delay_a_program_within_a_bound() {
     }
 }
 
-/// Submits a read and runs until it has ended; other I/Os may end meanwhile.
+/// Submits a read and runs until it has ended; other I/Os may end in the meantime.
 fn alone_read(rig: &mut Rig, sector: u64) {
     let cookie = rig.submit(Op::Read, sector, 8);
     rig.settle();
@@ -383,7 +383,7 @@ fn what_is_in_the_buffer_survives_an_orderly_power_cycle() {
         drop(rig);
         drop(device.queues::<u64>());
         let stats = device.flash().expect("it is one").stats();
-        // 18 writes of each round were admitted: 16 fit into the buffer, and two rows were programmed since. The others
+        // 18 writes of each round were admitted: 16 fit into the buffer, and two rows have been programmed. The others
         // never reached it.
         assert_eq!(stats.valid_units, round * 18);
     }

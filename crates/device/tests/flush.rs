@@ -22,7 +22,7 @@ fn cached() -> Device {
     null(&format!("{text},write_cache=1,fua=0"))
 }
 
-/// Writers that write with FUA, one write at a time each, and pause for up to `think` between two writes.
+/// Writers that write with FUA, one write at a time, and pause for up to `think` between writes.
 struct Writers {
     rig: Rig,
     rng: Rng,
@@ -70,7 +70,7 @@ impl Writers {
         }
     }
 
-    /// Writes to a sector far from all others, so that no two writes can merge.
+    /// Writes to a sector far from all others, so that no writes can merge.
     fn write(&mut self, who: usize) {
         let sector = self.written.len() as u64 * 64;
         let cookie = self.rig.push_with(who, Op::Write, sector, 8, IoFlags::FUA);
@@ -81,7 +81,7 @@ impl Writers {
     }
 
     /// Checks that each write ended after a flush that began when its data was already in the cache. The evidence is
-    /// the device's arrival log alone, not the engine's statistics.
+    /// only the device's arrival log, not the engine's statistics.
     fn check_each_has_its_flush(&self, arrivals: &[Arrival]) {
         for ended in &self.rig.ended {
             let (_, sector) = self.written[ended.cookie as usize];

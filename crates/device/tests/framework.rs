@@ -55,13 +55,13 @@ fn s16_06_resource_with_nothing_in_flight_is_retried_after_3_ms() {
 
 #[test]
 fn s16_06_dev_resource_is_not_retried_by_a_timer_but_when_the_device_says() {
-    // A fault with nothing in service: the device names the time of its next event.
+    // A fault with no request in service: the device announces the time of its next event.
     let device = null("irqmode=0,dev_resource=1:100:0:1,log=1");
     let mut one = rig(&device);
     one.submit(Op::Read, 0, 8);
     one.finish();
     assert_eq!(offered(&device, 0), [Nanos(0), Nanos::from_millis(1)]);
-    // The bandwidth is spent for a second, much longer than any timer of the engine.
+    // The bandwidth is used up for a second, much longer than any timer of the engine.
     let device = null("irqmode=0,mbps=1,log=1");
     let mut two = rig(&device);
     two.submit(Op::Write, 0, 2048);
@@ -130,7 +130,7 @@ fn s16_22_while_dispatch_busy_is_set_requests_leave_one_at_a_time() {
         events();
         rig.finish();
         let batches = batches(&events());
-        // The first request lowers the average to 5. Requests leave one at a time until it is 0, then the others
+        // The first request lowers the average to 5. Requests are issued one at a time until it is 0, and the others
         // together.
         assert_eq!(batches, [1, 1, 1, 1, 1, 25], "{access:?}: picked between two arrivals");
         assert_eq!(rig.queue.dispatch_busy(HW), 0);

@@ -1,5 +1,5 @@
-//! Every file of tests here, in one program: the engine's generic code is compiled and linked once for all of them.
-//! `cargo test -p blkmq-device --test all conformance::` runs one file.
+//! All test files in one program, so that the engine's generic code is compiled and linked only once. `cargo test -p
+//! blkmq-device --test all conformance::` runs one file.
 
 mod cloud;
 mod common;

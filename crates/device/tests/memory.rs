@@ -117,13 +117,13 @@ fn integrity(
     for version in 1..=400 {
         for (who, run) in runs.iter_mut().enumerate() {
             let blocks = 1 + rng.below(8) as usize;
-            // Most I/Os continue the last I/O of the same submitter, with the same operation, so that they merge.
+            // Most I/Os continue the last I/O of the same submitter with the same operation, so that they merge.
             let (end, last) = *run;
             let goes_on = end + blocks <= BLOCKS && rng.chance(2, 3);
             let anywhere = rng.below((BLOCKS - blocks) as u64) as usize;
             let first = if goes_on { end } else { anywhere };
             let range = first..first + blocks;
-            // Overlapping I/Os in flight have no order; applications avoid them, and so does this test.
+            // Overlapping I/Os in flight have no order, so applications and this test avoid them.
             if busy[range.clone()].contains(&true) {
                 continue;
             }
@@ -173,7 +173,7 @@ fn integrity(
     let mut all = vec![0; BLOCKS * block];
     device.memory().expect("it stores").read_at(0, &mut all);
     assert!(all == image(&versions, 0), "{text}, seed {seed}: wrong bytes at the end");
-    // Building new hardware queues writes the whole cache back.
+    // Making new hardware queues writes the whole cache back.
     drop(disk);
     drop(device.queues::<()>());
     device.memory().expect("it stores").durable_image().read_at(0, &mut all);
@@ -224,9 +224,10 @@ fn s6_9_threads_that_share_a_device_read_what_they_wrote() {
     }
 }
 
-/// Writes and reads back every `step`-th block from `thread` on, so that neighbouring blocks belong to other threads.
+/// Writes and reads back every `step`-th block from `thread` on, so that neighbouring blocks belong to different
+/// threads.
 fn write_and_read(mut submitter: blkmq_engine::Submitter<Buffer>, thread: u64, step: u64) {
-    // The clock stands still, so no policy may keep the device idle for one thread: all are one tenant.
+    // The clock stands still, so no policy may keep the device idle for one thread: all threads are one tenant.
     let (now, tenant) = (Instant::ZERO, Owner(1));
     let blocks: Vec<u64> = (thread..256).step_by(step as usize).collect();
     for version in 1..=20 {

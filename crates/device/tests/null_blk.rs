@@ -1,4 +1,4 @@
-//! The null device against `spec/null_blk.md` section 6: a test for each line that this device can show.
+//! The null device against `spec/null_blk.md` section 6: a test for each line that applies to this device.
 //!
 //! Lines 7 and 9 need stored data; `memory.rs` tests them.
 
@@ -36,7 +36,7 @@ fn s6_1_irqmode_0_completes_before_enqueue_returns() {
     rig.check_at_rest(1);
 }
 
-/// Counts the requests inside the device at one time, over all of its hardware queues.
+/// Counts the requests inside the device at a time, over all of its hardware queues.
 struct Inside {
     inner: Box<dyn DeviceQueue<u64>>,
     now: Arc<AtomicU32>,
@@ -183,7 +183,7 @@ fn bandwidth_is_capped(text: &str, submitters: u16) {
         assert!(moved < granted + BYTES as f64, "{count} by {:?}", ended.at);
         assert!(moved > granted - per_quantum, "only {count} by {:?}", ended.at);
     }
-    // 20 MiB at 10 MiB/s; the first quantum is granted at the start.
+    // 20 MiB at 10 MiB/s; the first quantum is available at the start.
     let last = rig.now.as_nanos();
     assert!((1_960_000_000..=2_000_000_000).contains(&last), "{last} ns");
     rig.check_at_rest(device.shape.hw_queues);

@@ -1,9 +1,9 @@
 //! The order in which a device gets requests, compared with the order in which the elevator picked them
 //! (`spec/framework.md` sections 15 and 16, line 21).
 //!
-//! With combining, the two orders are equal for each hardware queue, however many threads submit (decision 0003). With
-//! dispatch of one request at a time under a lock, as in the kernel, they can differ; a test shows it with a thread
-//! that is stopped between its pick and its issue.
+//! With combining, the two orders are equal for each hardware queue, however many threads submit (decision 0003). If
+//! requests are dispatched one at a time under a lock, as in the kernel, they can differ, which a test shows with a
+//! thread that is stopped between its pick and its issue.
 
 use crate::common;
 
@@ -22,8 +22,7 @@ use std::sync::{Arc, Mutex};
 
 /// The requests that an elevator picked: the hardware queue and the sector of each.
 type Picks = Arc<Mutex<Vec<(HwQueue, u64)>>>;
-/// A function that is called before the policy, with the number of requests picked so far. `Some` replaces the policy's
-/// answer.
+/// A function called before the policy with the number of requests picked so far. `Some` replaces the policy's answer.
 type Before = Box<dyn FnMut(usize) -> Option<Pick> + Send>;
 
 /// Records the picks of a policy.
@@ -32,7 +31,7 @@ struct Recorded {
     before: Before,
 }
 
-/// Passes every question to the policy.
+/// Forwards every question to the policy.
 fn unasked() -> Before {
     Box::new(|_| None)
 }
@@ -77,7 +76,7 @@ impl Observer for Recorded {
         _: &Fresh<'_>,
         _: &mut [u8],
     ) -> Admission {
-        // Each request is picked.
+        // Every request must be picked.
         Admission::Refused
     }
 
@@ -127,7 +126,7 @@ const THREADS: u16 = 4;
 const IOS: u64 = 30_000;
 const DEPTH: u32 = 32;
 
-/// Submits I/Os in small plugs. A thread without completions advances the clock to its next deadline.
+/// Submits I/Os in small plugs. A thread that gets no completions advances the clock to its next deadline.
 fn drive(mut submitter: Submitter<u64>, clock: &AtomicU64) {
     let mut rng = Rng::new(submitter.id().0.into());
     let mut next_sector = 0;
@@ -136,7 +135,7 @@ fn drive(mut submitter: Submitter<u64>, clock: &AtomicU64) {
         let now = Instant::from_nanos(clock.fetch_add(1, Ordering::Relaxed));
         let room = IOS.min(ended + u64::from(DEPTH)) - pushed;
         for _ in 0..room.min(1 + rng.below(8)) {
-            // Each I/O has its own sector: the sectors of threads interleave, and the multiplication scatters them.
+            // Each I/O has its own sector: the threads' sectors interleave, and the multiplication scatters them.
             next_sector += 1;
             let number = next_sector * u64::from(THREADS) + u64::from(submitter.id().0);
             let sector = number * 0x9e37 % (1 << 20) * 8;
@@ -224,7 +223,7 @@ impl Host for Catch {
 }
 
 /// Dispatch as in the kernel: a thread picks each request under the lock, releases the lock between picks, and issues
-/// its requests at the end. Meanwhile other threads may have issued requests that they picked later.
+/// its requests at the end. In the meantime other threads may have issued requests that they picked later.
 #[test]
 fn s15_one_at_a_time_dispatch_can_invert_the_order() {
     for access in [Access::Spin, Access::Mutex] {
@@ -238,7 +237,7 @@ fn s15_one_at_a_time_dispatch_can_invert_the_order() {
 ///
 /// The first thread submits 1 and 2 and is stopped between the pick of 1 and its issue: the policy makes it wait for 2,
 /// so it returns the budget that it took for 2, and wakes a submitter of the other hardware queue for that budget; the
-/// host stops it in that call. Meanwhile the second thread submits 3 and dispatches 2 and 3.
+/// host stops it in that call. In the meantime the second thread submits 3 and dispatches 2 and 3.
 fn caught_between_pick_and_issue(access: Access) -> (Vec<u64>, Vec<u64>) {
     let (caught, is_caught) = channel();
     let (let_go, may_go) = channel();

@@ -2,8 +2,8 @@
 //! requests now and then, and every access mode of the elevator.
 //!
 //! Threads park whenever the queue allows it, as programs do. The clock is virtual: when all threads are parked, it
-//! jumps to the earliest deadline of a thread. So no test waits for a timer, and a lost wake-up shows at once: every
-//! thread sleeps without a deadline, or the clock has jumped further than the device and its refusals account for.
+//! jumps to their earliest deadline. So no test waits for a timer, and a lost wake-up is detected immediately: every
+//! thread sleeps without a deadline, or the clock has jumped further than the device and its refusals explain.
 //!
 //! `BLKMQ_STRESS_IOS` is the number of I/Os of each combination. `cargo xtask soak` runs more than the default, and
 //! acceptance ten million.
@@ -23,25 +23,24 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// I/Os of each combination, if `BLKMQ_STRESS_IOS` is not set.
 const IOS: u64 = 6_000;
-/// More threads than the cores of a usual machine.
+/// More threads than most machines have cores.
 const THREADS: u16 = 16;
-/// Threads for the modes with a fair spin lock. Where threads outnumber cores, such a lock is passed to threads that do
-/// not run, and makes no progress: the reason why the other modes exist.
+/// The number of threads for the modes with a fair spin lock. If threads outnumber cores, such a lock is handed to
+/// threads that are not running, and progress stops; this is why the other modes exist.
 const SPINNING_THREADS: u16 = 2;
-/// Threads for the modes in which every kick is a wake-up: there each further thread slows all others.
+/// The number of threads for the modes in which every kick is a wake-up: each additional thread slows all others.
 const FEW_THREADS: u16 = 4;
 /// The default modes of each access mode.
 const OWN: Modes = Modes { dispatch: None, insert: None, merge: None, kick: None };
 /// The engine's longest timer, the one for RESOURCE.
 const LONGEST: Nanos = Nanos::from_millis(3);
-/// All threads are one tenant: between several, bfq keeps the device idle for longer than any timer of the engine.
+/// All threads are one tenant: between tenants, bfq keeps the device idle for longer than any timer of the engine.
 const TENANT: Owner = Owner(1);
 /// The longest service time of a request.
 const SERVICE: Nanos = Nanos(10_000);
 
-/// A device that completes requests at the next reap, so that threads contend all the time, with both kinds of
-/// refusal; and a device that takes 10 us, so that threads sleep meanwhile, with DEV_RESOURCE alone, for which the
-/// engine sets no timer.
+/// A device that completes requests at the next reap, so that threads contend all the time, with both kinds of refusal;
+/// and a device that takes 10 us, so that threads sleep, with DEV_RESOURCE only, for which the engine sets no timer.
 const DEVICES: [&str; 2] = [
     "irqmode=1,resource=23:100:7:-1,dev_resource=1:10:0:-1",
     "irqmode=2,completion_nsec=10000,dev_resource=1:25:0:-1",
@@ -96,7 +95,7 @@ fn s16_08_no_wake_up_is_lost_whatever_becomes_of_kicks() {
     }
 }
 
-/// The panic happens in a scoped thread, so the message of the test says only that a thread panicked.
+/// The panic occurs in a scoped thread, so the message of the test only says that a thread panicked.
 #[test]
 #[should_panic(expected = "a scoped thread panicked")]
 fn s16_08_planted_a_device_that_forgets_to_say_when() {
@@ -148,8 +147,8 @@ fn stress(
     check_time(clock.state().jumped, &seen);
 }
 
-/// The clock may jump by the service time of each request and by the timer of each refusal. If it jumped further, some
-/// work was due but waited for an unrelated timer.
+/// The clock may jump by the service time of each request and by the timer of each refusal. If it jumped further, work
+/// was due but waited for an unrelated timer.
 fn check_time(jumped: Nanos, seen: &Seen) {
     let refusals = seen.resource * LONGEST.0 + seen.dev_resource * DEV_RESOURCE_DELAY.0;
     let accounted = Nanos(seen.taken * SERVICE.0 + refusals);
@@ -309,12 +308,12 @@ enum Place {
 
 struct Sleepers {
     places: Vec<Place>,
-    /// By thread: it was woken before it slept.
+    /// By thread: whether it was woken before it slept.
     rung: Vec<bool>,
     awake: usize,
-    /// The time that passed while all threads slept.
+    /// The total time that the clock has jumped.
     jumped: Nanos,
-    /// A thread has panicked, so no other thread may wait for it.
+    /// Whether a thread has panicked, so that other threads must not wait for it.
     failed: bool,
 }
 
@@ -348,7 +347,7 @@ impl Clock {
         Instant::from_nanos(self.now.load(Ordering::Relaxed))
     }
 
-    /// Locks the state, even after a panic under the lock: `failed` records that panic. A thread that unwinds drops its
+    /// Locks the state, even after a panic under the lock, which `failed` records. A thread that unwinds drops its
     /// submitter, which wakes other threads; a second panic there would abort the process.
     fn state(&self) -> MutexGuard<'_, Sleepers> {
         self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
@@ -362,7 +361,7 @@ impl Clock {
         }
     }
 
-    /// Makes all sleeping threads panic, because they would wait for the thread that has panicked.
+    /// Makes all sleeping threads panic, because they would wait for the panicked thread for ever.
     fn fail(&self, state: &mut Sleepers) {
         state.failed = true;
         (0..state.places.len()).for_each(|at| self.rouse(state, at));

@@ -1,4 +1,4 @@
-//! The checks of the contract can fail: each test plants a bug in a device and expects the witness to see it.
+//! The contract's checks can fail: each test plants a bug in a device, which the witness must detect.
 
 use crate::common;
 
@@ -17,13 +17,13 @@ enum Bug {
     BreaksPromise,
     /// Accepts a request and forgets it.
     Swallows,
-    /// Names the time of its next event and does nothing at that time.
+    /// Announces its next event and does nothing at that time.
     NamesAndForgets,
-    /// Finishes a request before the time that it named.
+    /// Finishes a request before the announced time.
     TooEarly,
     /// Keeps its requests when it is abandoned.
     KeepsOnAbandon,
-    /// Answers a timeout with another request than the one in question.
+    /// Answers a timeout with a request other than the one in question.
     SwapsExpired,
     /// Answers `enqueue` with the completion of another request.
     Swaps,
@@ -115,8 +115,8 @@ fn a_swallowed_request_is_seen() {
     contract::conformance(shape, queues, 1);
 }
 
-/// The witness must not take a slow device for one that lost requests. It once did: a disk that spent 7 s on each bad
-/// sector always named the time of its next event, yet the requests behind those sectors were reported as lost.
+/// Regression test: the witness took a slow device for one that loses requests. A disk that spent 7 s on each bad
+/// sector always announced its next event, yet the requests after those sectors were reported as lost.
 #[test]
 fn a_device_that_is_far_slower_than_its_timeout_holds_nothing_for_ever() {
     let (shape, queues) = faulty(Bug::None);
@@ -168,7 +168,7 @@ fn finishing_before_the_named_time_is_seen() {
     rig.submit(Op::Read, 64, 8);
 }
 
-/// The rig itself, without a witness, notices a queue that makes no progress.
+/// Even without a witness, the rig notices a queue that makes no progress.
 #[test]
 #[should_panic(expected = "1 I/Os are in flight and nothing will ever happen")]
 fn a_queue_that_stops_is_seen_without_a_witness() {

@@ -1,14 +1,15 @@
-//! The cloud device: a network disk as providers rent them, with limits on I/Os and bytes, credits, and a latency.
+//! The cloud device: a network disk as rented from providers, with limits on I/Os and bytes, burst credits, and a
+//! latency.
 //!
-//! Its page (`doc/cloud.md`) describes the model, its limits, and how near it comes to published results. All times
-//! are computed in whole nanoseconds, so that a run repeats on every machine. It stores no data.
+//! Its page (`doc/cloud.md`) describes the model and its limits, and compares it with published results. All times are
+//! computed in whole nanoseconds, so that a run repeats on every machine. It stores no data.
 //!
-//! The disk has one hardware queue: requests pass the limits in order of arrival, and are answered a latency later.
-//! It never reports busy, as such a disk does not: requests beyond the limits wait inside.
+//! The disk has one hardware queue: requests pass the limits in order of arrival, and are answered after a latency.
+//! Like such a disk, it never reports busy: requests beyond the limits wait inside.
 //!
-//! A limit on a rate, one for I/Os and one for bytes, is a token bucket in front of the disk: tokens drip in at the
-//! present rate, the bucket holds those of a short time, and a request passes when there are tokens for all of it.
-//! Credits for bursts only raise the rate.
+//! Each rate limit, one for I/Os and one for bytes, is a token bucket at the entrance of the disk. Tokens arrive at the
+//! present rate, the bucket holds the tokens of a short time, and a request passes when there are tokens for all of it.
+//! Burst credits only raise the rate.
 
 mod params;
 
@@ -29,7 +30,7 @@ pub(crate) const ABOUT: About = About {
     parameters: params::PARAMETERS,
 };
 
-/// The device that `given` describes.
+/// Builds the device that `given` describes.
 pub(crate) fn build(
     given: &Description<'_>,
     _: &MachineShape,
@@ -46,7 +47,7 @@ pub(crate) fn build(
     })
 }
 
-/// The hardware queue of a disk, with all its credits.
+/// Returns the hardware queue of a disk with full credits.
 pub(crate) fn queues<P: 'static>(
     params: &CloudParams,
     log: Option<&ArrivalLog>,
@@ -61,9 +62,9 @@ struct CloudQueue {
     bps: Bucket,
     latencies: Rng,
     log: Option<ArrivalLog>,
-    /// Times of answers, with driver tags; the next one first.
+    /// The times of the answers, with driver tags; the earliest first.
     ends: BinaryHeap<Reverse<(Instant, u32)>>,
-    /// The tokens of the requests inside, by driver tag.
+    /// The requests inside, by driver tag, with their results.
     held: Box<[Option<(Inflight, IoResult)>]>,
 }
 
@@ -82,7 +83,7 @@ impl CloudQueue {
         }
     }
 
-    /// When a request that arrives at `now` is answered.
+    /// Returns the time at which a request that arrives at `now` is answered.
     fn end(&mut self, now: Instant, rq: &Inflight) -> Instant {
         let bytes = match rq.op() {
             Op::Read | Op::Write => u64::from(rq.sectors()) * u64::from(SECTOR_SIZE),
@@ -139,14 +140,14 @@ impl<P> DeviceQueue<P> for CloudQueue {
 
 const SECOND: u128 = 1_000_000_000;
 
-/// The allowance: a rate that lasts, and a higher one while there are credits.
+/// A rate limit: a sustained rate, and a higher one while there are credits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allowance {
-    /// Units per second that may be used for ever, and that credits grow by while they are not.
+    /// The sustained rate in units per second, at which unused allowance becomes credits.
     pub rate: u64,
-    /// Units per second while there are credits; not below `rate`.
+    /// The rate in units per second while there are credits; at least `rate`.
     pub burst: u64,
-    /// Units that are saved up at most; 0 for no bursts.
+    /// The maximum credits in units; 0 for no bursts.
     pub credits: u64,
 }
 
@@ -154,23 +155,23 @@ pub struct Allowance {
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     allowed: Allowance,
-    /// The time's worth of tokens that the bucket holds.
+    /// The capacity of the bucket, as a time at the present rate.
     depth: Nanos,
-    /// The time at which the tokens of all requests so far have dripped in.
+    /// The time by which tokens for all requests so far have arrived.
     free: Instant,
-    /// Units saved, times a second in nanoseconds, at the time `counted`.
+    /// Credits at the time `counted`, in units multiplied by the nanoseconds of a second.
     saved: u128,
     counted: Instant,
 }
 
 impl Bucket {
-    /// Full, and with all its credits.
+    /// Creates a full bucket with full credits.
     fn new(allowed: Allowance, depth: Nanos) -> Self {
         let saved = u128::from(allowed.credits) * SECOND;
         Self { allowed, depth, free: Instant::ZERO, saved, counted: Instant::ZERO }
     }
 
-    /// The time at which a request of `units` that arrives at `now` has passed, behind all earlier ones.
+    /// Returns the time at which a request of `units` that arrives at `now` has passed, after all earlier requests.
     fn pass(&mut self, now: Instant, units: u64) -> Instant {
         let begin = self.free.max(now);
         let grown = u128::from(begin.since(self.counted).0) * u128::from(self.allowed.rate);
@@ -185,7 +186,7 @@ impl Bucket {
         if bursts {
             self.saved -= wanted;
         } else {
-            // A request uses the credits that grow while it passes at the lasting rate.
+            // A request uses the credits gained while it passes at the sustained rate.
             self.counted = self.free;
         }
         self.free.saturating_sub(self.depth).max(now)

@@ -1,9 +1,9 @@
-//! The parameters of a cloud disk: their types, the shape of the device that follows from them, how they are parsed
-//! from pairs, and the terms of the modelled disks.
+//! The parameters of a cloud disk: their types, the shape of the device derived from them, their parsing from pairs,
+//! and the figures of the modelled disks.
 //!
-//! The preset is found first, wherever it stands: every other parameter changes a term of it. A value that is changed
-//! or has no effect is reported in a note; an invalid one is an error. The page (`doc/cloud.md`) compares the presets
-//! with measurements. A figure that is not published is marked.
+//! The preset is applied first, wherever it stands: every other parameter overrides one of its figures. A value that is
+//! changed or has no effect is reported in a note; an invalid one is an error. The page (`doc/cloud.md`) compares the
+//! presets with measurements. Figures that are not published are marked.
 
 use super::Allowance;
 use crate::basics::{Basics, clamp, parameter};
@@ -11,52 +11,52 @@ use crate::{ParamError, Parameter, basics};
 use blkmq_core::{Given, Limits, Nanos, PairError, Unit};
 use blkmq_engine::{DEFAULT_TIMEOUT, DeviceShape, MAX_HW_QUEUE_DEPTH, WriteCache};
 
-/// The terms of a disk, which a preset consists of.
+/// The figures of a disk, given by a preset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
     /// Size in MiB.
     pub size: u64,
-    /// Limit on I/Os.
+    /// The limit on I/Os.
     pub iops: Allowance,
-    /// Limit on bytes.
+    /// The limit on bytes.
     pub bps: Allowance,
-    /// The time's worth of tokens that the bucket of each limit holds.
+    /// The capacity of each limit's bucket, as a time at its rate.
     pub bucket: Nanos,
-    /// Bytes that count as one I/O: a larger request counts as several. 0: each request is one.
+    /// Bytes that count as one I/O: a larger request counts as several. 0 counts each request as one.
     pub io_size: u64,
-    /// The least time from leaving the limits to the answer.
+    /// The minimum time from passing the limits to the answer.
     pub latency: Nanos,
-    /// The most that is drawn on top of it, evenly.
+    /// The maximum of the random, uniformly distributed addition to `latency`.
     pub latency_spread: Nanos,
-    /// Bytes a second at which a request is transferred, beside others.
+    /// The rate at which a single request is transferred, in bytes per second.
     pub stream_bps: u64,
-    /// Commands that the disk holds: driver tags.
+    /// The number of commands that the disk holds, which is the number of driver tags.
     pub hw_queue_depth: u32,
 }
 
-/// The parameters of a cloud disk, all decided.
+/// The final parameters of a cloud disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CloudParams {
-    /// The terms of the disk.
+    /// The figures of the disk.
     pub terms: Terms,
     /// Logical block size in bytes.
     pub blocksize: u32,
-    /// Sectors in a request; 0 for the default.
+    /// The maximum sectors of a request; 0 for the default.
     pub max_sectors: u32,
     /// The seed of latencies.
     pub seed: u64,
-    /// Arrivals to record; `None` for no log.
+    /// The number of arrivals to record; `None` for no log.
     pub log_size: Option<usize>,
 }
 
 impl CloudParams {
-    /// The limits of a request.
+    /// Returns the limits of a request.
     #[must_use]
     pub fn limits(&self) -> Limits {
         basics::limits(self.blocksize, self.max_sectors, false, self.terms.size)
     }
 
-    /// The shape of the device for the engine.
+    /// Returns the shape of the device for the engine.
     #[must_use]
     pub fn shape(&self) -> DeviceShape {
         DeviceShape {
@@ -79,7 +79,7 @@ const MAX_NSEC: u64 = 60_000_000_000;
 const MOST: u64 = 1 << 50;
 
 impl Default for CloudParams {
-    /// The first preset.
+    /// Returns the parameters of the first preset.
     fn default() -> Self {
         let terms = ALL[0].terms;
         Self { terms, blocksize: 512, max_sectors: 0, seed: 0, log_size: None }
@@ -87,8 +87,8 @@ impl Default for CloudParams {
 }
 
 impl CloudParams {
-    /// Parses pairs of name and value. Of two pairs with one name the later counts. Also returns notes, a sentence
-    /// each, on the values that were changed or have no effect.
+    /// Parses pairs of name and value; if a name is repeated, the last value counts. Also returns notes, a sentence
+    /// each, on values that were changed or have no effect.
     ///
     /// # Errors
     /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
@@ -140,7 +140,7 @@ fn read(pairs: &[(String, String)], notes: &mut Vec<String>) -> Result<CloudPara
     Ok(params)
 }
 
-/// Sets one of the terms; false if `given` is none of them.
+/// Sets one of the figures. Returns false if `given` is not one of them.
 fn set(terms: &mut Terms, given: &Given<'_>) -> Result<bool, PairError> {
     let nanos = |most| given.measure(Unit::NS, 0..=most).map(Nanos);
     let bytes = |least| given.measure(Unit::Bytes(1), least..=MOST);
@@ -161,10 +161,10 @@ fn set(terms: &mut Terms, given: &Given<'_>) -> Result<bool, PairError> {
     Ok(true)
 }
 
-/// A burst is no slower than the rate that lasts.
+/// Raises the burst rate to at least the sustained rate.
 fn raise(notes: &mut Vec<String>, name: &str, allowed: &mut Allowance) {
     if allowed.burst < allowed.rate {
-        // Only a burst that would take place is worth a note.
+        // A note is only useful if bursts can occur.
         if allowed.credits > 0 {
             notes.push(format!("burst_{name}={} is raised to {name}", allowed.burst));
         }
@@ -179,7 +179,7 @@ fn preset(given: &Given<'_>) -> Result<Terms, PairError> {
     })
 }
 
-/// In the order in which help shows them. Defaults are those of the default preset.
+/// In the order of the help page. Defaults are those of the default preset.
 pub(super) const PARAMETERS: &[Parameter] = &[
     parameter(
         "preset",
@@ -232,9 +232,9 @@ const fn steady(rate: u64) -> Allowance {
     Allowance { rate, burst: rate, credits: 0 }
 }
 
-/// Azure Premium SSD P20, 512 GiB: 2300 IOPS and 150 MB/s, bursts of half an hour. The rates of bursts are those
-/// measured for the change of Linux's io.cost of March 2026, 3566 IOPS and 173,471,131 bytes a second; the provider
-/// says 3500 and 170 MB.
+/// Azure Premium SSD P20, 512 GiB: 2300 IOPS and 150 MB/s, bursts of half an hour. The burst rates are those measured
+/// for the change of Linux's io.cost of March 2026, 3566 IOPS and 173,471,131 bytes per second; the provider states
+/// 3500 and 170 MB.
 const AZURE_P20: Terms = Terms {
     size: 512 * 1024,
     iops: Allowance { rate: 2_300, burst: 3_566, credits: (3_566 - 2_300) * 1_800 },
@@ -243,18 +243,18 @@ const AZURE_P20: Terms = Terms {
         burst: 173_471_131,
         credits: (173_471_131 - 150_000_000) * 1_800,
     },
-    // Not published. The measurement shows that an I/O need not wait for the transfer of one of 1 MiB.
+    // Not published. The measurement shows that an I/O need not wait for the transfer of a 1 MiB I/O.
     bucket: Nanos::from_millis(20),
     io_size: 256 * 1024,
-    // From the average completion latencies of 4 KiB and 256 KiB beside a paced load: 1.95 and 3.69 ms.
+    // From the average completion latencies of 4 KiB and 256 KiB under a paced load: 1.95 and 3.69 ms.
     latency: Nanos::from_micros(1_500),
     latency_spread: Nanos::from_micros(800),
     stream_bps: 150_000_000,
-    // Not published. The measurement had 128 I/Os of 1 MiB in the disk.
+    // Not published. The measurement had 128 I/Os of 1 MiB in flight.
     hw_queue_depth: 256,
 };
 
-/// Amazon EBS gp3 as it comes: 3000 IOPS and 125 MiB/s, no credits.
+/// Amazon EBS gp3 in its default configuration: 3000 IOPS and 125 MiB/s, no credits.
 const EBS_GP3: Terms = Terms {
     size: 100 * 1024,
     iops: steady(3_000),
@@ -262,7 +262,7 @@ const EBS_GP3: Terms = Terms {
     // Not published.
     bucket: Nanos::from_millis(20),
     io_size: 256 * 1024,
-    // "Single-digit milliseconds"; no more is published.
+    // Published only as "single-digit milliseconds".
     latency: Nanos::from_micros(1_000),
     latency_spread: Nanos::from_micros(600),
     stream_bps: 250_000_000,
@@ -281,7 +281,7 @@ const GCP_PD: Terms = Terms {
     size: 500 * 1024,
     iops: steady(6_000),
     bps: steady(280 * MIB),
-    // Not published, down to the rate of a transfer.
+    // Not published, including the following figures up to the transfer rate.
     bucket: Nanos::from_millis(20),
     io_size: 0,
     latency: Nanos::from_micros(1_000),

@@ -55,7 +55,7 @@ fn what_is_wrong_is_said() {
 
 const START: Instant = Instant::from_nanos(1_000);
 
-/// Seconds, rounded, in which `units` pass one by one.
+/// Returns the time in which `units` pass one by one, in seconds, rounded.
 fn seconds(bucket: &mut Bucket, units: u64) -> u64 {
     let mut last = START;
     (0..units).for_each(|_| last = bucket.pass(START, 1));
@@ -79,12 +79,12 @@ fn a_full_bucket_lets_pass_what_it_holds() {
 
 #[test]
 fn a_burst_lasts_until_the_credits_are_used_and_comes_back_with_rest() {
-    // 900 credits at 400 a second, while 100 a second grow again: three seconds, and 1200 I/Os.
+    // 900 credits at 400 per second, while 100 per second are regained: three seconds, and 1200 I/Os.
     let allowed = Allowance { rate: 100, burst: 400, credits: 900 };
     let mut bucket = Bucket::new(allowed, Nanos::ZERO);
     assert_eq!(seconds(&mut bucket, 1_200), 3);
     assert_eq!(seconds(&mut bucket, 1_000), 13);
-    // After nine seconds of rest, all credits are there again.
+    // After nine idle seconds, all credits are back.
     let rested = bucket.free + Nanos::from_secs(9);
     let mut last = rested;
     (0..400).for_each(|_| last = bucket.pass(rested, 1));

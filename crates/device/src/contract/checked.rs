@@ -1,9 +1,9 @@
-//! [`Checked`]: a device with a witness that checks every call.
+//! [`Checked`]: wraps a device with a witness that checks every call.
 //!
 //! Passes every call on, and panics as soon as the device, or the engine that drives it, breaks the contract of
-//! [`DeviceQueue`]: a token lost or returned twice, a tag used twice, a DEV_RESOURCE without a promise, a time named
-//! and not kept, a completion before the named time, a timeout too early, too late or twice; or a request that
-//! exceeds a limit.
+//! [`DeviceQueue`]: a token lost or returned twice, a tag used twice, DEV_RESOURCE answered without its conditions, an
+//! announced time that is not kept, a completion before the announced time, a timeout that comes too early, too late or
+//! twice, or a request that exceeds a limit.
 
 use blkmq_core::{HwQueue, Instant, Limits, Nanos, Op, Payload, SubmitterId, Tag};
 use blkmq_engine::DeviceQueues;
@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The most timer resets of one request by a device in virtual time that names no time for its next event. A device
+/// The maximum number of timer resets per request, for a device in virtual time that announces no next event. A device
 /// that resets it more often never answers.
 const MOST_RESETS: u32 = 16;
 
@@ -46,7 +46,7 @@ pub struct Watch {
     pub timeouts: u64,
     /// Most requests held by one hardware queue at a time.
     pub most_held: usize,
-    /// Requests returned because the queue was taken apart.
+    /// Requests returned because the queue was dismantled.
     pub abandoned: usize,
     seen: BTreeSet<(SubmitterId, u64)>,
 }
@@ -70,20 +70,20 @@ pub struct Checked<P> {
     /// Requests that the device holds, by tag.
     held: BTreeMap<Tag, Held>,
     now: Instant,
-    /// The last request offered was refused.
+    /// Whether the last request offered was refused.
     refused: bool,
-    /// The last refusal was DEV_RESOURCE, and no request has finished since.
+    /// Whether the last refusal was DEV_RESOURCE, and no request has finished since.
     owes_room: bool,
-    /// A request was offered since the last call of `next_event`.
+    /// Whether a request was offered since the last call of `next_event`.
     offered: Cell<bool>,
-    /// A request was taken or finished since the last call of `next_event`.
+    /// Whether a request was taken or finished since the last call of `next_event`.
     progress: Cell<bool>,
     /// The last answer of `next_event`, unless a request was taken since.
     named: Cell<Option<Instant>>,
 }
 
 impl<P: Payload> Checked<P> {
-    /// Wraps each of `queues` in a witness; all witnesses write the returned report.
+    /// Wraps each of `queues` in a witness; all witnesses update the returned report.
     #[must_use]
     pub fn wrap(
         shape: &DeviceShape,
@@ -165,7 +165,7 @@ impl<P: Payload> Checked<P> {
     fn note_taken(&self, inside: Vec<Taken>) {
         let mut watch = self.watch();
         for taken in inside {
-            // A requeued request comes again, and is not listed twice.
+            // A requeued request arrives again, and must not be listed twice.
             if watch.seen.insert((taken.submitter, taken.cookie)) {
                 watch.taken.push(taken);
             }
@@ -237,7 +237,7 @@ impl<P: Payload> DeviceQueue<P> for Checked<P> {
             assert!(named <= now, "finished something at {now:?}, having named {named:?}");
         }
         self.progress.set(true);
-        // The finished request keeps the promise of DEV_RESOURCE, whether or not the engine uses the room.
+        // The finished request fulfils the promise of DEV_RESOURCE, whether or not the engine uses the room.
         self.owes_room = false;
         for done in finished {
             self.give_back(&done.rq);
@@ -255,7 +255,7 @@ impl<P: Payload> DeviceQueue<P> for Checked<P> {
         let held = held.unwrap_or_else(|| panic!("tag {} timed out, not being held", tag.0));
         assert!(held.deadline <= now, "tag {} timed out too early, or twice", tag.0);
         held.deadline = now + self.timeout;
-        // A device that names a time may be busy that long with this request or with others before it.
+        // A device that announces a time may be busy until then with this request or with earlier ones.
         let is_idle = self.inner.next_event().is_none_or(|at| at == Instant::MAX);
         held.resets += u32::from(is_idle);
         assert!(held.resets <= MOST_RESETS, "holds {all} requests for ever");
@@ -286,7 +286,7 @@ impl<P: Payload> DeviceQueue<P> for Checked<P> {
             "DEV_RESOURCE with nothing in service and no time named"
         );
         if let Some(at) = named {
-            // A queue that is set to offer nothing cannot use the room.
+            // A queue that is configured to offer nothing cannot use the room.
             let unused = self.refused && !offered;
             let kept = at > self.now || self.progress.get() || unused;
             assert!(kept, "named {at:?}, and at {:?} nothing had happened", self.now);

@@ -1,4 +1,4 @@
-//! The suite that every device must pass with any parameters, provided that its faults end.
+//! The suite that every device must pass with any parameters, provided that its faults are finite.
 
 use super::{Checked, Rig, Watch};
 use blkmq_core::{Instant, Nanos, Op, Rng};
@@ -9,15 +9,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// I/Os of a run.
 const IOS: u64 = 1000;
-/// Submitters; some share a hardware queue and some have one to themselves.
+/// Submitters; some share a hardware queue and some have their own.
 const SUBMITTERS: u16 = 5;
 /// Credit of each submitter.
 const CREDIT: u32 = 128;
 
-/// The result of a run, so that a caller can check the cases that the run exercised.
+/// The result of a run, by which a caller can check that the run exercised the wanted cases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// I/Os, all of which ended once.
+    /// I/Os, each of which ended once.
     pub ios: usize,
     /// I/Os that ended with an error.
     pub failed: usize,
@@ -33,10 +33,10 @@ pub struct Outcome {
     pub ended_at: Instant,
 }
 
-/// Drives a device with a thousand I/Os drawn from `seed`, under a [`Checked`]: every I/O ends once, tags
-/// and budgets are released, named times are kept, and, without merging, the device sees each submitter's I/Os
-/// in the order in which they were submitted. The seed also decides about merging and, with the feature `compare`, about
-/// the access to the elevator.
+/// Drives a device with a thousand I/Os drawn from `seed`, under a [`Checked`]: every I/O ends once, tags and budgets
+/// are released, announced times are kept, and, without merging, the device sees each submitter's I/Os in the order in
+/// which they were submitted. The seed also decides about merging and, with the feature `compare`, about the access to
+/// the elevator.
 ///
 /// # Panics
 /// At the first violation.
@@ -78,7 +78,7 @@ pub fn conformance(shape: DeviceShape, queues: DeviceQueues<u64>, seed: u64) -> 
     }
 }
 
-/// Takes a queue apart with requests still inside: the device must return all of them. Returns their number.
+/// Dismantles a queue with requests inside: the device must return all of them. Returns their number.
 ///
 /// # Panics
 /// If the device keeps a request, or returns one that it did not hold.
@@ -100,7 +100,7 @@ fn lock(watch: &Mutex<Watch>) -> MutexGuard<'_, Watch> {
     watch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Pushes bursts of I/Os, with a little time between them, until `ios` have been pushed.
+/// Pushes bursts of I/Os with short pauses until `ios` have been pushed.
 fn drive(rig: &mut Rig, shape: &DeviceShape, rng: &mut Rng, ios: u64) {
     let mut left = ios;
     while left > 0 {
@@ -134,7 +134,7 @@ fn wait(rig: &mut Rig) {
     }
 }
 
-/// Pushes one I/O that the device takes whole or in a few parts. False if there is no credit.
+/// Pushes one I/O that the device takes whole or in a few parts. Returns false if there is no credit.
 fn push(rig: &mut Rig, shape: &DeviceShape, rng: &mut Rng, who: usize) -> bool {
     let limits = &shape.limits;
     let block = limits.logical_block_size / blkmq_core::SECTOR_SIZE;
@@ -150,7 +150,7 @@ fn push(rig: &mut Rig, shape: &DeviceShape, rng: &mut Rng, who: usize) -> bool {
     rig.push(who, op, rng.below(blocks) * u64::from(block), sectors).is_some()
 }
 
-/// Each submitter's I/Os reached its hardware queue in the order of their cookies; flushes may pass other I/Os.
+/// Checks that each submitter's I/Os reached its hardware queue in the order of their cookies; flushes may overtake.
 fn check_order(watch: &Watch) {
     let mut last = BTreeMap::new();
     for taken in watch.taken.iter().filter(|taken| taken.op != Op::Flush) {

@@ -7,11 +7,11 @@ use blkmq_core::{HwQueue, Instant, IoFlags, IoResult, Nanos, Op};
 use blkmq_engine::{Completion, Config, Io, Queue, Refusal, Submitter};
 use std::collections::BTreeSet;
 
-/// Rounds at one instant without a completion after which the queue counts as spinning. A round ends when the engine
-/// hands over, which it does after a few hundred requests.
+/// The number of rounds at one instant without a completion after which the queue counts as spinning. A round ends when
+/// the engine hands over, which it does after a few hundred requests.
 const PATIENCE: u32 = 1000;
 
-/// How an I/O ended.
+/// The end of an I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ended {
     /// As returned by [`Rig::push`].
@@ -39,7 +39,7 @@ impl Rig {
     /// Builds a queue with all the submitters that `config` allows for.
     ///
     /// # Panics
-    /// If the queue refuses the configuration.
+    /// If the engine refuses the configuration.
     #[must_use]
     pub fn new(config: Config<u64>) -> Self {
         let submitters = config.submitters;
@@ -115,10 +115,10 @@ impl Rig {
         self.submitters[who].flush(self.now);
     }
 
-    /// Reaps the I/Os that have ended within the calls so far, without polling. Returns their number.
+    /// Reaps the I/Os that previous calls have completed, without polling. Returns their number.
     ///
     /// # Panics
-    /// If an I/O ends twice, or completes with the payload of another.
+    /// If an I/O ends twice, or completes with the payload of another I/O.
     pub fn reap(&mut self) -> u32 {
         let Self { submitters, outstanding, ended, now, .. } = self;
         let mut take = |done: Completion<u64>| {
@@ -129,7 +129,7 @@ impl Rig {
         submitters.iter_mut().map(|submitter| submitter.reap(u32::MAX, &mut take)).sum()
     }
 
-    /// Polls every submitter for work that is due now, and reaps. Returns the number of I/Os that ended.
+    /// Polls every submitter for work that is due, and reaps. Returns the number of I/Os that ended.
     pub fn poll(&mut self) -> u32 {
         for submitter in &mut self.submitters {
             submitter.poll(self.now);
@@ -137,17 +137,17 @@ impl Rig {
         self.reap()
     }
 
-    /// The next time at which work is due without a new call from a submitter.
+    /// Returns the next time at which work is due without a call from a submitter, or `None`.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.submitters.iter().filter_map(Submitter::next_deadline).min()
     }
 
-    /// Flushes every plug, as a thread that goes to sleep does, and polls until nothing is due at this instant, so
-    /// that every submitter may park.
+    /// Flushes every plug, as a thread does before it sleeps, and polls until nothing is due at this instant and every
+    /// submitter may park.
     ///
     /// # Panics
-    /// If work stays due and no I/O ends.
+    /// If work remains due although no I/O ends.
     pub fn settle(&mut self) {
         (0..self.submitters.len()).for_each(|who| self.flush(who));
         let mut patience = PATIENCE;
@@ -174,7 +174,7 @@ impl Rig {
         all && self.next_deadline().is_none_or(|at| at > now)
     }
 
-    /// Does all work that is due up to `until`, and stops the clock there.
+    /// Does all work that is due up to `until`, and sets the clock to it.
     pub fn run_until(&mut self, until: Instant) {
         self.settle();
         while let Some(at) = self.next_deadline().filter(|at| *at <= until) {
@@ -218,7 +218,7 @@ impl Rig {
     /// Checks that the queue is at rest: it holds nothing, and the counters agree.
     ///
     /// # Panics
-    /// If it is not.
+    /// If the queue is not at rest.
     pub fn check_at_rest(&self, hw_queues: u16) {
         assert_eq!(self.in_flight(), 0, "I/Os in flight");
         for hw in (0..hw_queues).map(HwQueue) {

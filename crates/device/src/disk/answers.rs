@@ -1,17 +1,17 @@
-//! Answers on their way to the host, and the interface that carries the data.
+//! Answers on their way to the host, and the interface that transfers the data.
 //!
-//! Data of the cache passes over the interface one command at a time. Data from or to the medium passes over it while
-//! it is read or written: the interface is the faster of the two, and only if it is not, its speed counts.
+//! Cached data passes the interface one command at a time. Data from or to the medium passes it while it is read or
+//! written: the speed of the interface matters only if it is lower than that of the medium.
 
 use blkmq_core::{Instant, IoError, IoResult, Nanos, SECTOR_SIZE};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A command's end.
+/// The end of a command.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Answer {
     at: Instant,
-    /// Counts answers in the order in which they were decided.
+    /// Numbers answers in the order of their decision.
     number: u64,
     tag: u32,
     failed: bool,
@@ -20,16 +20,16 @@ struct Answer {
 /// The interface and its pending answers.
 #[derive(Debug)]
 pub(super) struct Answers {
-    /// Nanoseconds for a sector, in units of 2^-16.
+    /// Nanoseconds per sector, in units of 2^-16.
     sector: u64,
-    /// When the interface is free.
+    /// The time at which the interface becomes free.
     free: Instant,
     heap: BinaryHeap<Reverse<Answer>>,
     decided: u64,
 }
 
 impl Answers {
-    /// The interface of a drive of `depth` commands, at `mbps` MiB/s.
+    /// Creates the interface of a drive of `depth` commands, at `mbps` MiB/s.
     pub(super) fn new(depth: u32, mbps: u32) -> Self {
         let rate = u64::from(mbps) << 20;
         Self {
@@ -40,43 +40,43 @@ impl Answers {
         }
     }
 
-    /// How long `sectors` sectors take over the interface.
+    /// Returns the time that `sectors` sectors take on the interface.
     fn span(&self, sectors: u64) -> Nanos {
         Nanos((sectors * self.sector) >> 16)
     }
 
-    /// Command `tag` ends at `at`.
+    /// Ends command `tag` at `at`.
     pub(super) fn end(&mut self, tag: u32, at: Instant, result: IoResult) {
         let answer = Answer { at, number: self.decided, tag, failed: result.is_err() };
         self.decided += 1;
         self.heap.push(Reverse(answer));
     }
 
-    /// Command `tag` ends when `sectors` sectors have moved between host and cache, which they can do from `from` on.
+    /// Ends command `tag` when `sectors` sectors have moved between host and cache, which is possible from `from` on.
     pub(super) fn cached(&mut self, tag: u32, from: Instant, sectors: u64) {
         self.free = from.max(self.free) + self.span(sectors);
         self.end(tag, self.free, Ok(()));
     }
 
-    /// Command `tag` ends when `sectors` sectors from the medium, which passed under the head from `begin` to
-    /// `end`, have reached the host.
+    /// Ends command `tag` when `sectors` sectors from the medium, which passed under the head from `begin` to `end`,
+    /// have reached the host.
     pub(super) fn read(&mut self, tag: u32, begin: Instant, end: Instant, sectors: u64) {
         let at = (begin + self.span(sectors)).max(end + self.span(1));
         self.end(tag, at, Ok(()));
     }
 
-    /// Command `tag` ends when `sectors` sectors from the host, which could move from `arrived` on, are on the
-    /// medium, where the last one was written until `end`.
+    /// Ends command `tag` when `sectors` sectors from the host, which could be transferred from `arrived` on, are on
+    /// the medium, where the last was written until `end`.
     pub(super) fn written(&mut self, tag: u32, arrived: Instant, end: Instant, sectors: u64) {
         self.end(tag, end.max(arrived + self.span(sectors)), Ok(()));
     }
 
-    /// When the next command ends.
+    /// Returns the time at which the next command ends.
     pub(super) fn first(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse(answer)| answer.at)
     }
 
-    /// Takes out the next one that has ended by `now`.
+    /// Takes out the next answer that is due at `now`.
     pub(super) fn pop(&mut self, now: Instant) -> Option<(u32, IoResult)> {
         self.first().filter(|at| *at <= now)?;
         let Reverse(Answer { tag, failed, .. }) = self.heap.pop()?;

@@ -1,9 +1,9 @@
 //! The commands that wait for the arm, and the choice of the next one.
 //!
-//! With reordering, the next command is the one that the head reaches first, seek and rotation taken together, unless
-//! the oldest has waited for longer than the age limit: then the oldest is next. Of two commands beyond the limit the
-//! older goes first, so that a command waits for no more than the age limit and the commands before it. Without
-//! reordering, the oldest is always next.
+//! With reordering, the next command is the one that the head reaches first, counting seek and rotation, unless the
+//! oldest has waited longer than the age limit and goes first. Among several commands beyond the limit, the oldest goes
+//! first, so that a command waits no longer than the age limit plus the service of older commands. Without reordering,
+//! the oldest is always next.
 
 use super::geometry::Track;
 use super::mechanics::{Access, Estimate, Mechanics, Target};
@@ -32,9 +32,9 @@ pub(super) struct Command {
 pub(super) struct Waiting {
     pub(super) command: Command,
     pub(super) arrived: Instant,
-    /// When the arm can move for it.
+    /// The earliest time at which the arm can move for the command.
     ready: Instant,
-    /// Counts commands in order of arrival.
+    /// Numbers commands in order of arrival.
     number: u64,
     target: Target,
 }
@@ -44,7 +44,7 @@ pub(super) struct Waiting {
 pub(super) struct Choice {
     pub(super) index: usize,
     pub(super) estimate: Estimate,
-    /// No other work may pass the command.
+    /// Whether no other work may precede the command.
     pub(super) is_overdue: bool,
 }
 
@@ -67,7 +67,7 @@ impl Commands {
         self.list.is_empty()
     }
 
-    /// Adds a command that arrives at `arrived`; the arm can move for it `overhead` later.
+    /// Adds a command that arrives at `arrived`. The arm can move for it after `overhead`.
     pub(super) fn push(
         &mut self,
         mechanics: &Mechanics,
@@ -82,7 +82,7 @@ impl Commands {
         self.list.push(Waiting { command, arrived, ready, number, target });
     }
 
-    /// When the arm can move for the first command. O(n).
+    /// Returns the earliest time at which the arm can move for a command. O(n).
     pub(super) fn ready(&self) -> Option<Instant> {
         self.list.iter().map(|waiting| waiting.ready).min()
     }
@@ -92,7 +92,7 @@ impl Commands {
         self.list.swap_remove(index)
     }
 
-    /// Takes out a read of sectors that all lie in `range`, if there is one. O(n).
+    /// Takes out a read that lies entirely in `range`, if there is one. O(n).
     pub(super) fn take_read_within(&mut self, range: &Range<u64>) -> Option<Waiting> {
         let is_within = |waiting: &Waiting| {
             let Command { kind, range: asked, .. } = &waiting.command;
@@ -101,13 +101,13 @@ impl Commands {
         self.list.iter().position(is_within).map(|index| self.take(index))
     }
 
-    /// Returns whether a command that arrived at `arrived` has waited for too long by `at`.
+    /// Returns whether a command that arrived at `arrived` has exceeded the age limit at `at`.
     pub(super) fn is_overdue(&self, arrived: Instant, at: Instant) -> bool {
         at - arrived >= self.age_limit
     }
 
     /// Chooses the next of the commands that are ready, for an arm that is at `track` at `at`. A read that begins
-    /// within `passing` comes under the head without positioning. O(n).
+    /// within `passing` needs no positioning. O(n).
     pub(super) fn choose(
         &self,
         mechanics: &Mechanics,

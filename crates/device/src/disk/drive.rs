@@ -1,12 +1,12 @@
-//! The drive: takes commands, answers them, and keeps the arm busy. It knows nothing of the engine.
+//! The drive: takes commands, answers them, and keeps the arm busy. Independent of the engine.
 //!
-//! Every call passes the time, and the drive catches up with it: it finishes the work that the arm has ended since,
-//! and takes each decision at its own time, in order. Reads, writes and write-back are not interrupted once they have
-//! begun; read-ahead gives way to all other work.
+//! Every call passes the time, and the drive catches up: it finishes the work that the arm has ended since the last
+//! call, and makes each decision at its own time, in order. Reads, writes and write-back are not interrupted once they
+//! have begun; read-ahead yields to all other work.
 //!
-//! From time to time the arm calibrates itself, and all commands wait. The times of these recalibrations are drawn
-//! from a seed, between half the mean interval and one and a half. A recalibration that falls into an idle time of
-//! the arm delays no command, unless one comes while it lasts.
+//! From time to time the arm recalibrates, and all commands wait. The intervals are drawn from a seed, between half the
+//! mean interval and one and a half. A recalibration while the arm is idle delays only commands that arrive before it
+//! ends.
 
 use super::answers::Answers;
 use super::commands::{Choice, Command, Commands, Kind, Waiting};
@@ -34,7 +34,7 @@ enum Work {
 
 #[derive(Debug)]
 enum State {
-    /// The arm does nothing, or reads ahead, since then.
+    /// The arm is idle or reads ahead, since this time.
     Free {
         since: Instant,
     },
@@ -59,10 +59,10 @@ pub(super) struct Drive {
     recovery: Nanos,
     bad: BadBlocks,
     occupancy: Option<OccupancyLog>,
-    /// The track of the arm, apart from read-ahead.
+    /// The track of the arm, not counting read-ahead.
     track: Track,
     state: State,
-    /// When the last command arrived.
+    /// The arrival of the last command.
     touched: Instant,
     commands: Commands,
     reads: ReadAhead,
@@ -72,7 +72,7 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    /// A drive at rest, with empty caches.
+    /// Creates an idle drive with empty caches.
     pub(super) fn new(
         params: &DiskParams,
         mechanics: Mechanics,
@@ -100,7 +100,7 @@ impl Drive {
         }
     }
 
-    /// Takes a command at `now`. With `durable`, a write must not stay in the cache.
+    /// Takes a command at `now`. If `durable`, a write must not stay in the cache.
     pub(super) fn submit(&mut self, now: Instant, command: Command, durable: bool) {
         self.advance(now);
         self.touched = now;
@@ -129,7 +129,7 @@ impl Drive {
         }
     }
 
-    /// Takes a flush at `now`: it ends when everything in the cache is on the medium.
+    /// Takes a flush at `now`, which ends when all cached data is on the medium.
     pub(super) fn submit_flush(&mut self, now: Instant, tag: u32) {
         self.advance(now);
         self.touched = now;
@@ -141,15 +141,15 @@ impl Drive {
         self.answers.pop(now)
     }
 
-    /// The time when the next command ends or the arm has a decision to take; [`Instant::MAX`] if the drive holds no
-    /// command.
+    /// Returns the time at which the next command ends or the arm must make a decision; [`Instant::MAX`] if the drive
+    /// holds no command.
     pub(super) fn next_event(&self) -> Instant {
         let is_awaited = !self.commands.is_empty() || self.writes.is_awaited();
         let arm = if is_awaited { self.turn() } else { None };
         self.answers.first().into_iter().chain(arm).min().unwrap_or(Instant::MAX)
     }
 
-    /// Carries out all events up to `now`.
+    /// Handles all events up to `now`.
     pub(super) fn advance(&mut self, now: Instant) {
         while let Some(at) = self.turn().filter(|at| *at <= now) {
             let state = std::mem::replace(&mut self.state, State::Free { since: at });
@@ -162,7 +162,7 @@ impl Drive {
         }
     }
 
-    /// When the arm has work to finish or to begin.
+    /// Returns the time at which the arm has work to finish or to begin.
     fn turn(&self) -> Option<Instant> {
         let since = match self.state {
             State::Busy { until, .. } => return Some(until),
@@ -172,7 +172,7 @@ impl Drive {
         first.min().map(|at| at.max(since))
     }
 
-    /// The start of the quiet time, without work and without commands, of an arm that is free since `since`.
+    /// Returns the start of the idle period, without work or commands, of an arm that is free since `since`.
     fn quiet(&self, since: Instant) -> Instant {
         self.touched.max(since)
     }
@@ -192,7 +192,7 @@ impl Drive {
         None
     }
 
-    /// Begins the next work of the free arm, idle since `since`; without any, reads ahead behind `read`.
+    /// Begins the next work of the arm, which is idle since `since`; without work, reads ahead after `read`.
     fn begin(&mut self, since: Instant, at: Instant, read: Option<HasRead>) {
         if let Some(until) = self.stalls.as_mut().and_then(|stalls| stalls.strike(since, at)) {
             self.stop_ahead(at);
@@ -316,7 +316,7 @@ impl Drive {
         self.bad.remove(range.start, range.end - 1);
     }
 
-    /// Updates how far read-ahead has come, and answers the reads that wait for it.
+    /// Updates the progress of read-ahead, and answers the reads that wait for it.
     fn follow(&mut self, at: Instant) {
         if let Some((track, segment)) = self.reads.follow(&self.mechanics, at) {
             self.track = track;
@@ -332,7 +332,7 @@ impl Drive {
         }
     }
 
-    /// Stops read-ahead, because the arm is needed for other work.
+    /// Stops read-ahead because the arm is needed for other work.
     fn stop_ahead(&mut self, at: Instant) {
         let Some(stopped) = self.reads.stop(&self.mechanics, at) else { return };
         self.track = stopped.track;
@@ -341,7 +341,7 @@ impl Drive {
         }
     }
 
-    /// `range` is being written: drops its old data from the read cache, and stops read-ahead over it.
+    /// Called for a write to `range`: drops old data from the read cache, and stops read-ahead in the range.
     fn invalidate(&mut self, at: Instant, range: &Range<u64>) {
         if self.reads.overlaps(range) {
             self.stop_ahead(at);
@@ -361,7 +361,7 @@ struct Stalls {
 }
 
 impl Stalls {
-    /// A recalibration every `interval` on average, of `takes` each.
+    /// Creates recalibrations at `interval` on average, which take `takes` each.
     pub(super) fn new(interval: Nanos, takes: Nanos, seed: u64) -> Self {
         let mut stalls = Self { next: Instant::ZERO, interval, takes, rng: Rng::new(seed) };
         stalls.draw(Instant::ZERO);
@@ -372,8 +372,8 @@ impl Stalls {
         self.next = from + Nanos(self.interval.0 / 2 + self.rng.below(self.interval.0));
     }
 
-    /// The arm, idle since `since`, is needed at `at`: returns the end of a recalibration that keeps it busy then, if
-    /// there is one.
+    /// Called when the arm, idle since `since`, is needed at `at`. Returns the end of a recalibration in progress at
+    /// that time, if there is one.
     pub(super) fn strike(&mut self, since: Instant, at: Instant) -> Option<Instant> {
         if self.next > at {
             return None;

@@ -1,28 +1,28 @@
-//! The place of a sector: zones of tracks of one length, cylinders, heads, and the skew between tracks; and the angle
-//! of the platters that is under the heads at a time.
+//! The position of a sector: zones of tracks of equal length, cylinders, heads, and the skew between tracks; and the
+//! angle of the platters under the heads at a time.
 //!
-//! Tracks follow each other head by head and cylinder by cylinder from the outside in. `mechanics.rs` knows the time
-//! from one to the next. Angles are integers that wrap round after a revolution. The phase is computed from the
-//! absolute time, so that no error accumulates: a sector comes by at the same phase after a year.
+//! Tracks follow each other head by head and cylinder by cylinder from the outside in. `mechanics.rs` has the time from
+//! one to the next. Angles are integers that wrap around after a revolution. The phase is computed from the absolute
+//! time, so that no error accumulates: a sector still passes at the same phase after a year.
 
 use blkmq_core::Instant;
 
-/// The fewest and the most sectors that a track may have.
+/// The minimum and maximum sectors of a track.
 pub(super) const TRACK_SECTORS: std::ops::RangeInclusive<u16> = 16..=u16::MAX;
 
 /// The figures that determine a geometry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tracks {
-    /// Recording surfaces, with a head each.
+    /// The number of recording surfaces, with a head each.
     pub heads: u8,
-    /// Zones, of an equal number of cylinders each.
+    /// The number of zones, with equal numbers of cylinders.
     pub zones: u8,
     /// Sectors on a track of the outermost zone.
     pub outer_sectors: u16,
     /// Sectors on a track of the innermost zone.
     pub inner_sectors: u16,
-    /// Percent of the difference that is lost with the square of the distance from the outside; the rest is lost
-    /// evenly. Tracks in the middle hold a little more than a straight line would give.
+    /// The percentage of the difference that is lost with the square of the distance from the outside; the rest is lost
+    /// linearly. So tracks in the middle hold slightly more than by linear interpolation.
     pub zone_curve: u8,
 }
 
@@ -45,13 +45,13 @@ pub(super) struct Track {
     pub(super) head: u32,
 }
 
-/// The place of a sector.
+/// The position of a sector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Spot {
     pub(super) track: Track,
-    /// The number of the sector on the track.
+    /// The index of the sector on its track.
     pub(super) sector: u32,
-    /// Sectors on that track.
+    /// The number of sectors of the track.
     pub(super) sectors: u32,
     /// The angle at which the sector begins.
     pub(super) angle: Angle,
@@ -68,7 +68,7 @@ struct Zone {
     sector: u64,
 }
 
-/// Quotient and remainder. Most numbers fit 32 bits, which divide much faster.
+/// Returns quotient and remainder. Most numbers fit 32 bits, for which division is much faster.
 fn divided(number: u64, by: u32) -> (u64, u32) {
     match u32::try_from(number) {
         Ok(number) => ((number / by).into(), number % by),
@@ -81,16 +81,16 @@ fn divided(number: u64, by: u32) -> (u64, u32) {
 pub(super) struct Geometry {
     zones: Box<[Zone]>,
     heads: u32,
-    /// Cylinders of each zone.
+    /// The number of cylinders of each zone.
     each: u32,
     track_skew: Angle,
-    /// Angle from the first track of a cylinder to the first of the next.
+    /// The angle from the first track of a cylinder to the first of the next.
     cylinder_turn: Angle,
 }
 
 impl Geometry {
-    /// A geometry with enough cylinders of such tracks for `capacity` sectors. The first sector of a track lies
-    /// behind that of the track before it by `track_skew`, or by `cylinder_skew` if that is on another cylinder.
+    /// Creates a geometry with enough cylinders of such tracks for `capacity` sectors. The first sector of a track is
+    /// `track_skew` behind that of the previous track, or `cylinder_skew` on another cylinder.
     pub(super) fn new(
         tracks: &Tracks,
         capacity: u64,
@@ -99,7 +99,7 @@ impl Geometry {
     ) -> Self {
         let heads = u32::from(tracks.heads);
         let all: u64 = (0..tracks.zones).map(|zone| u64::from(tracks.sectors(zone))).sum();
-        // Fits: there are at most 2^35 sectors, and 16 on a track.
+        // The result fits: there are at most 2^35 sectors, and at least 16 on a track.
         let each = capacity.div_ceil(all * u64::from(heads)) as u32;
         let mut first = 0;
         let zone = |zone| {
@@ -123,13 +123,13 @@ impl Geometry {
         self.zones.len() as u32 * self.each
     }
 
-    /// The angle at which the first sector of `track` begins.
+    /// Returns the angle at which the first sector of `track` begins.
     fn start(&self, track: Track) -> Angle {
         let cylinder = self.cylinder_turn.times(track.cylinder);
         cylinder.plus(self.track_skew.times(track.head))
     }
 
-    /// The place of `sector`. O(log zones).
+    /// Returns the position of `sector`. O(log zones).
     pub(super) fn locate(&self, sector: u64) -> Spot {
         let zone = self.zones.partition_point(|zone| zone.first <= sector) - 1;
         let Zone { first, cylinder, sectors, sector: angle } = self.zones[zone];
@@ -140,14 +140,14 @@ impl Geometry {
         Spot { track, sector: at, sectors, angle }
     }
 
-    /// The place of the first sector of `track`. Behind the last cylinder there are more like it.
+    /// Returns the position of the first sector of `track`. The geometry continues beyond the last cylinder.
     pub(super) fn first_of(&self, track: Track) -> Spot {
         let zone = (track.cylinder / self.each) as usize;
         let sectors = self.zones[zone.min(self.zones.len() - 1)].sectors;
         Spot { track, sector: 0, sectors, angle: self.start(track) }
     }
 
-    /// The track behind `track`, in the order of sectors.
+    /// Returns the track after `track`, in the order of sectors.
     pub(super) fn next(&self, track: Track) -> Track {
         if track.head + 1 < self.heads {
             Track { head: track.head + 1, ..track }
@@ -157,9 +157,9 @@ impl Geometry {
     }
 }
 
-/// Nanoseconds in a minute. A whole number of revolutions takes place in it at any speed.
+/// Nanoseconds in a minute, which is a whole number of revolutions at any speed.
 const MINUTE: u64 = 60_000_000_000;
-/// How late the heads may be for a sector and still read it, in nanoseconds: the most that rounding adds up to.
+/// The maximum delay of the heads, in nanoseconds, at which a sector can still be read: the sum of rounding errors.
 const SLACK: u64 = 4;
 
 /// A part of a revolution, in units of 2^-32.
@@ -167,7 +167,7 @@ const SLACK: u64 = 4;
 pub(super) struct Angle(u32);
 
 impl Angle {
-    /// `part` of `whole` equal parts of a revolution, rounded down. `part` is below 2^32.
+    /// Returns `part` of `whole` equal parts of a revolution, rounded down. `part` is below 2^32.
     #[cfg(test)]
     pub(super) fn of(part: u64, whole: u64) -> Self {
         Self(((part << 32) / whole) as u32)
@@ -178,7 +178,7 @@ impl Angle {
         Self((units >> 16) as u32)
     }
 
-    /// Returns whether this angle is `other`, or at most `units` units before it.
+    /// Returns whether this angle equals `other`, or precedes it by at most `units` units.
     #[cfg(test)]
     pub(super) fn is_within(self, units: u32, other: Self) -> bool {
         other.0.wrapping_sub(self.0) <= units
@@ -199,16 +199,17 @@ impl Angle {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rotation {
     rpm: u64,
-    /// Nanoseconds in a revolution, in units of 2^-16, rounded up.
+    /// Nanoseconds per revolution, in units of 2^-16, rounded up.
     revolution: u64,
-    /// Angle in a nanosecond, in units of 2^-64 of a revolution.
+    /// The angle turned per nanosecond, in units of 2^-64 of a revolution.
     turn: u64,
-    /// Angle of [`SLACK`].
+    /// The angle of [`SLACK`].
     slack: u32,
 }
 
 impl Rotation {
-    /// `rpm` revolutions in a minute, at least 600 (`revolution` times a track's sectors must fit).
+    /// Creates a rotation of `rpm` revolutions per minute, at least 600 (`revolution` times the sectors of a track must
+    /// fit).
     pub(super) fn new(rpm: u32) -> Self {
         let rpm = u64::from(rpm);
         let mut new = Self {
@@ -221,24 +222,24 @@ impl Rotation {
         new
     }
 
-    /// A revolution, in nanoseconds, rounded up.
+    /// Returns the nanoseconds of a revolution, rounded up.
     pub(super) fn revolution(&self) -> u64 {
         self.share(1, 1)
     }
 
-    /// The angle under the heads at `at`; the angle 0 was there at time 0.
+    /// Returns the angle under the heads at `at`; it was 0 at time 0.
     pub(super) fn phase(&self, at: Instant) -> Angle {
         let turned = at.as_nanos() % MINUTE * self.rpm % MINUTE;
         // MINUTE is a multiple of 16, and `turned` has 36 bits.
         Angle(((turned << 28) / (MINUTE >> 4)) as u32)
     }
 
-    /// The angle of the turn in `nanos`.
+    /// Returns the angle turned in `nanos`.
     pub(super) fn angle(&self, nanos: u64) -> Angle {
         Angle(((u128::from(nanos) * u128::from(self.turn)) >> 32) as u32)
     }
 
-    /// Nanoseconds until `to` is under the heads if `from` is, rounded up.
+    /// Returns the nanoseconds until the heads move from angle `from` to `to`, rounded up.
     pub(super) fn wait(&self, from: Angle, to: Angle) -> u64 {
         let angle = to.0.wrapping_sub(from.0);
         if angle > u32::MAX - self.slack {
@@ -248,28 +249,30 @@ impl Rotation {
         (scaled >> 48) as u64 + u64::from(scaled as u64 & ((1 << 48) - 1) != 0)
     }
 
-    /// Like `wait`, to within a nanosecond, rounded down, and faster.
+    /// Like `wait`, but faster: rounded down, with an error of at most a nanosecond.
     #[inline]
     pub(super) fn rough_wait(&self, from: Angle, to: Angle) -> u64 {
-        // An angle that is late by no more than rounding counts as a wait of zero.
+        // An angle missed by no more than the rounding error counts as a wait of zero.
         let angle = to.0.wrapping_sub(from.0).wrapping_add(self.slack);
         let angle = u64::from(angle.saturating_sub(self.slack));
         (angle * (self.revolution >> 16)) >> 32
     }
 
-    /// By how many nanoseconds `at` is later than the time when `angle` was under the heads, rounded down; 0 if that
-    /// is more than rounding. A passage that begins late must not end later still, or the error would accumulate.
+    /// Returns by how many nanoseconds `at` is later than the time when `angle` was under the heads, rounded down; 0 if
+    /// that exceeds the rounding error. A passage that begins late must not end later still, or the error would
+    /// accumulate.
     pub(super) fn lag(&self, at: Instant, angle: Angle) -> u64 {
         let late = self.phase(at).0.wrapping_sub(angle.0);
         if late > self.slack { 0 } else { (u64::from(late) * (self.revolution >> 16)) >> 32 }
     }
 
-    /// Nanoseconds that `part` of `whole` equal parts of a revolution take, rounded up; both below 2^16.
+    /// Returns the nanoseconds that `part` of `whole` equal parts of a revolution take, rounded up; both are below
+    /// 2^16.
     pub(super) fn share(&self, part: u32, whole: u32) -> u64 {
         (u64::from(part) * self.revolution).div_ceil(u64::from(whole) << 16)
     }
 
-    /// The number of `whole` equal parts of a revolution that pass in `nanos`, at most a few revolutions.
+    /// Returns how many of `whole` equal parts of a revolution pass in `nanos`, which is at most a few revolutions.
     pub(super) fn parts(&self, nanos: u64, whole: u32) -> u64 {
         ((nanos * u64::from(whole)) << 16) / self.revolution
     }
@@ -351,14 +354,14 @@ mod tests {
         }
     }
 
-    /// The k-th pass of an angle is at the k-th multiple of a revolution, to the nanosecond.
+    /// The k-th passage of an angle is at the k-th multiple of a revolution, to the nanosecond.
     #[test]
     fn waiting_ends_when_the_angle_comes_by() {
         for rpm in [5400, 7200, 10_000, 15_000] {
             let disk = Rotation::new(rpm);
             let target = Angle::of(3, 7);
             for k in (0..1_000_000).step_by(9_973) {
-                // From a time within the revolution before, in nanoseconds times rpm.
+                // From a time within the previous revolution, in nanoseconds times rpm.
                 let pass = (u128::from(MINUTE) * (7 * k + 3)).div_ceil(7 * u128::from(rpm)) as u64;
                 for before in [1000, 1_000_000, 3_000_000] {
                     let from = at(pass.saturating_sub(before));

@@ -1,13 +1,13 @@
-//! The mechanism: how long the arm takes to a sector, and over a range of sectors.
+//! The mechanism: the time that the arm takes to reach a sector, and to pass over a range of sectors.
 //!
-//! Pure arithmetic on times and places, in integers. `drive.rs` decides when the arm moves.
+//! Pure integer arithmetic on times and positions. `drive.rs` decides when the arm moves.
 
 use super::geometry::{Angle, Geometry, Rotation, Spot, Track};
 use super::params::Figures;
 use super::seek::{SeekCurve, SeekTimes};
 use blkmq_core::{Instant, Nanos};
 
-/// The kind of access. Writes settle longer: a read that is a little off the track succeeds, a write would damage the
+/// The kind of access. Writes settle longer: a read slightly off the track succeeds, but a write would damage the
 /// neighbouring track.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Access {
@@ -15,7 +15,7 @@ pub(super) enum Access {
     Write,
 }
 
-/// The place where a range begins, worked out once when its command is queued.
+/// The position of the beginning of a range, computed once when its command is queued.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) track: Track,
@@ -23,16 +23,16 @@ pub(super) struct Target {
     pub(super) access: Access,
 }
 
-/// The start of an arm that could leave for any of several targets.
+/// The starting point of an arm that could move to any of several targets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Departure {
     track: Track,
-    /// The next track behind `track`.
+    /// The track after `track`.
     next: Track,
     phase: Angle,
 }
 
-/// The time to a target, as the firmware estimates it.
+/// The firmware's estimate of the time to a target.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Estimate(u64);
 
@@ -46,9 +46,9 @@ impl Estimate {
 /// A passage over sectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passage {
-    /// When the first sector comes under the head.
+    /// The time at which the first sector comes under the head.
     pub(super) begin: Instant,
-    /// When the last sector has passed.
+    /// The time at which the last sector has passed.
     pub(super) end: Instant,
     /// The track of the arm at the end.
     pub(super) track: Track,
@@ -62,16 +62,16 @@ pub(super) struct Mechanics {
     read: SeekCurve,
     write: SeekCurve,
     head_switch: u64,
-    /// Time to the next cylinder and its first head.
+    /// The time to switch to the next cylinder and its first head.
     cylinder_switch: u64,
-    /// Time that a write takes to settle beyond a read.
+    /// The additional settling time of a write.
     write_settle: u64,
     margin: u64,
     revolution: u64,
 }
 
 impl Mechanics {
-    /// The mechanism with these figures; `None` if no curve goes through the seek times.
+    /// Creates the mechanism with these figures. Returns `None` if no curve fits the seek times.
     pub(super) fn new(figures: &Figures) -> Option<Self> {
         let rotation = Rotation::new(figures.rpm);
         let [track_skew, cylinder_skew] =
@@ -93,7 +93,7 @@ impl Mechanics {
         })
     }
 
-    /// Returns whether there is a curve through these seek times.
+    /// Returns whether a curve fits these seek times.
     pub(super) fn fits(figures: &Figures, times: &SeekTimes) -> bool {
         SeekCurve::fit(times, figures.seek_knee, 2).is_some()
     }
@@ -104,7 +104,7 @@ impl Mechanics {
         Target { track, angle, access }
     }
 
-    /// Time of a seek over `distance` cylinders, in nanoseconds.
+    /// Returns the time of a seek over `distance` cylinders, in nanoseconds.
     #[cfg(test)]
     pub(super) fn seek(&self, distance: u32, access: Access) -> u64 {
         match access {
@@ -113,12 +113,12 @@ impl Mechanics {
         }
     }
 
-    /// Time from a track to the next one behind it, as in the middle of a range. The skew allows for it.
+    /// Returns the time from a track to the next one within a transfer, for which the skew allows.
     fn step(&self, from: Track, to: Track) -> u64 {
         if from.cylinder == to.cylinder { self.head_switch } else { self.cylinder_switch }
     }
 
-    /// Time until the head has settled on the target's track, if `next` is the track behind `from`. O(1).
+    /// Returns the time until the head has settled on the target's track; `next` is the track after `from`. O(1).
     #[inline]
     fn reach(&self, from: Track, next: Track, to: &Target) -> u64 {
         if from == to.track {
@@ -140,15 +140,15 @@ impl Mechanics {
         curve.time(distance).max(switch)
     }
 
-    /// A departure from `track` at `at`.
+    /// Returns a departure from `track` at `at`.
     pub(super) fn departure(&self, (at, track): (Instant, Track)) -> Departure {
         Departure { track, next: self.geometry.next(track), phase: self.rotation.phase(at) }
     }
 
-    /// The estimated time to `to`. A choice among several targets keeps a margin: a sector that is expected under the
-    /// head within the margin after a seek is taken to come a revolution later. A switch to the next track is no
-    /// seek: its skew is the margin. O(1), with no division and hardly a branch, because the drive estimates every
-    /// command of a full queue.
+    /// Estimates the time to `to`. To choose among several targets, a sector that would come under the head within a
+    /// margin after a seek is assumed to take another revolution. A switch to the next track is not a seek: its skew is
+    /// the margin. O(1), with no division and hardly a branch, because the drive estimates every command of a full
+    /// queue.
     #[inline]
     pub(super) fn estimate(&self, from: &Departure, to: &Target) -> Estimate {
         let reach = self.reach(from.track, from.next, to);
@@ -158,7 +158,7 @@ impl Mechanics {
         Estimate(reach + wait + late)
     }
 
-    /// When the target's first sector comes under the head of an arm that leaves `from` at `at`.
+    /// Returns the time at which the target's first sector comes under the head of an arm that leaves `from` at `at`.
     fn arrive(&self, at: Instant, from: Track, to: &Target) -> Instant {
         let settled = at + Nanos(self.reach(from, self.geometry.next(from), to));
         settled + Nanos(self.rotation.wait(self.rotation.phase(settled), to.angle))
@@ -179,15 +179,15 @@ impl Mechanics {
         }
     }
 
-    /// When `sectors` sectors from `spot` on, all on its track, have passed, if the first of them comes under the
-    /// head at `begin`.
+    /// Returns the time at which `sectors` sectors from `spot` on, all on its track, have passed, if the first comes
+    /// under the head at `begin`.
     fn end(&self, spot: &Spot, sectors: u32, begin: Instant) -> Instant {
         let share = self.rotation.share(sectors, spot.sectors);
         begin + Nanos(share - self.rotation.lag(begin, spot.angle))
     }
 
-    /// Crosses to the first sector of the track behind that of `spot`, whose last sector has passed at `end`; returns
-    /// that sector and when it comes under the head.
+    /// Crosses to the first sector of the next track, after the last sector of `spot`'s track has passed at `end`.
+    /// Returns that sector and the time when it comes under the head.
     fn cross(&self, spot: Spot, end: Instant) -> (Spot, Instant) {
         let track = self.geometry.next(spot.track);
         let next = self.geometry.first_of(track);
@@ -209,10 +209,10 @@ impl Mechanics {
     }
 }
 
-/// A passage without an end: the head passes over sector after sector until the arm is needed for other work.
+/// An open-ended passage: the head passes over sectors until the arm is needed for other work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
-    /// A sector that comes under the head at `since`; later, the first sector of a track.
+    /// A sector that comes under the head at `since`; after progress, the first sector of a track.
     anchor: u64,
     since: Instant,
     track: Track,
@@ -232,8 +232,8 @@ impl Stream {
         Self { anchor: next, since: mechanics.arrive(at, track, &to), track: to.track, limit }
     }
 
-    /// The sector reached by `now`: everything before it has been read. O(tracks since the last call), with times
-    /// that never decrease.
+    /// Returns the sector reached by `now`: everything before it has been read. O(tracks since the last call). Times
+    /// must not decrease.
     pub(super) fn reached(&mut self, mechanics: &Mechanics, now: Instant) -> u64 {
         while self.anchor < self.limit && self.since < now {
             let spot = mechanics.geometry.locate(self.anchor);
@@ -253,13 +253,13 @@ impl Stream {
         self.anchor.min(self.limit)
     }
 
-    /// The track of the arm, as far as [`reached`](Self::reached) has followed it.
+    /// Returns the track of the arm at the last call of [`reached`](Self::reached).
     pub(super) fn track(&self) -> Track {
         self.track
     }
 
-    /// The passage up to sector `end`: when everything before it has been read, and the track of the arm then.
-    /// O(tracks).
+    /// Returns the passage up to sector `end`: the time when everything before it has been read, and the track of the
+    /// arm then. O(tracks).
     pub(super) fn pass_to(&self, mechanics: &Mechanics, end: u64) -> Passage {
         let spot = mechanics.geometry.locate(self.anchor);
         mechanics.pass(spot, end - self.anchor, self.since)

@@ -1,11 +1,11 @@
 //! The disk device: a rotating disk's mechanism, caches and command queue, with the figures of real drives.
 //!
-//! Its page (`doc/disk.md`) describes the model, its limits, and how near it comes to the published results of those
-//! drives. All times are computed in whole nanoseconds, so that a run repeats on every machine. It stores no data.
+//! Its page (`doc/disk.md`) describes the model and its limits, and compares it with published results of those drives.
+//! All times are computed in whole nanoseconds, so that a run repeats on every machine. It stores no data.
 //!
 //! Its one hardware queue takes tokens and returns them; `drive.rs` models the time between. It never reports busy: a
 //! drive holds as many commands as there are tags. It never answers within the call, except to refuse a discard, and
-//! it does not look at payloads.
+//! does not access payloads.
 
 mod answers;
 mod commands;
@@ -40,7 +40,7 @@ pub(crate) const ABOUT: About = About {
     parameters: read::PARAMETERS,
 };
 
-/// The device that `given` describes.
+/// Builds the device that `given` describes.
 pub(crate) fn build(
     given: &Description<'_>,
     _: &MachineShape,
@@ -57,7 +57,7 @@ pub(crate) fn build(
     })
 }
 
-/// The hardware queue of a disk. Powers it on: the arm is at the outermost track, the caches are empty.
+/// Returns the hardware queue of a disk. Powers it on: the arm is at the outermost track, the caches are empty.
 pub(crate) fn queues<P: 'static>(
     params: &DiskParams,
     log: Option<&ArrivalLog>,
@@ -82,7 +82,7 @@ impl DiskQueue {
         Self { drive, cache, log, held: (0..depth).map(|_| None).collect() }
     }
 
-    /// Returns whether `rq`, a write, must be on the medium before it ends.
+    /// Returns whether the write `rq` must be on the medium before it ends.
     fn is_durable(&self, rq: &Inflight) -> bool {
         match self.cache {
             WriteCache::Through => true,

@@ -1,8 +1,8 @@
-//! The disk's parameters, typed, the shape of the device that follows from them, and the figures of the modelled
-//! drives with their sources. `read.rs` parses them.
+//! The typed parameters of a disk, the shape of the device derived from them, and the figures of the modelled drives
+//! with their sources. `read.rs` parses them.
 //!
-//! The page (`doc/disk.md`) has the published results of the drives, and compares the model with them. A figure that
-//! is not published is marked.
+//! The page (`doc/disk.md`) has the published results of the drives, and compares the model with them. Figures that are
+//! not published are marked.
 
 use super::geometry::Tracks;
 use super::seek::SeekTimes;
@@ -14,7 +14,7 @@ use blkmq_engine::{DEFAULT_TIMEOUT, DeviceShape, WriteCache};
 /// Sectors in a MiB.
 pub(super) const MIB_SECTORS: u64 = (1 << 20) / SECTOR_SIZE as u64;
 
-/// The figures of a drive, which a preset consists of.
+/// The figures of a drive, given by a preset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Figures {
     /// Size in sectors.
@@ -23,53 +23,53 @@ pub struct Figures {
     pub rpm: u32,
     /// The recording surfaces and their tracks.
     pub tracks: Tracks,
-    /// Skew from the end of a track to the beginning of the next one on the same cylinder.
+    /// The skew from the end of a track to the beginning of the next on the same cylinder.
     pub track_skew: Nanos,
-    /// Skew to the first track of the next cylinder.
+    /// The skew to the first track of the next cylinder.
     pub cylinder_skew: Nanos,
     /// Seek times for reads.
     pub read_seek: SeekTimes,
-    /// Seek times for writes, which settle longer.
+    /// Seek times for writes, which include a longer settling.
     pub write_seek: SeekTimes,
-    /// Percent of the stroke up to which seek times grow with the root of the distance.
+    /// The percentage of the full stroke up to which seek times grow with the square root of the distance.
     pub seek_knee: u8,
     /// Time to switch to another head on the same cylinder.
     pub head_switch: Nanos,
-    /// Time from the arrival of a command until the arm can move for it.
+    /// The time from the arrival of a command until the arm can move for it.
     pub overhead: Nanos,
-    /// Time from the arrival of a command that needs no arm until its data moves.
+    /// The time from the arrival of a command that does not need the arm until its data is transferred.
     pub hit: Nanos,
     /// Bandwidth of the interface in MiB/s.
     pub link_mbps: u32,
     /// Segments of the read cache; 0 for none.
     pub segments: u16,
-    /// How far the drive reads ahead of the last read, in KiB; 0 for no read-ahead.
+    /// The distance that the drive reads ahead of the last read, in KiB; 0 for no read-ahead.
     pub read_ahead: u32,
     /// Volatile write cache in MiB; 0 for none.
     pub cache_size: u64,
-    /// The drive honours FUA, if it has a cache.
+    /// Whether the drive honours FUA, if it has a cache.
     pub fua: bool,
-    /// How long the arm must have been idle before the drive writes its cache back.
+    /// How long the arm must be idle before the drive writes its cache back.
     pub destage_delay: Nanos,
-    /// Commands that the drive holds: driver tags.
+    /// The number of commands that the drive holds, which is the number of driver tags.
     pub hw_queue_depth: u32,
-    /// How long before a sector comes under the head the arm must have settled, in estimates between several
-    /// commands.
+    /// The margin that estimates leave between the settling of the arm and the sector, when the drive chooses among
+    /// several commands.
     pub reorder_margin: Nanos,
 }
 
-/// The parameters of a disk, all decided.
+/// The final parameters of a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskParams {
     /// The figures of the drive.
     pub figures: Figures,
-    /// The drive takes the command that the head reaches first, instead of the oldest.
+    /// Whether the drive chooses the command that the head reaches first, instead of the oldest.
     pub reorder: bool,
-    /// A command that has waited this long is next.
+    /// The age limit: a command that has waited this long is next.
     pub age_limit: Nanos,
     /// Logical block size in bytes.
     pub blocksize: u32,
-    /// Sectors in a request; 0 for the default.
+    /// The maximum sectors of a request; 0 for the default.
     pub max_sectors: u32,
     /// Sectors that cannot be read.
     pub badblocks: BadBlocks,
@@ -81,9 +81,9 @@ pub struct DiskParams {
     pub recalibration: Nanos,
     /// The seed of the times of recalibrations.
     pub seed: u64,
-    /// Arrivals to record; `None` for no log.
+    /// The number of arrivals to record; `None` for no log.
     pub log_size: Option<usize>,
-    /// Movements to record; `None` for no log.
+    /// The number of arm movements to record; `None` for no log.
     pub occupancy_size: Option<usize>,
 }
 
@@ -134,10 +134,10 @@ const fn seek(track: u64, average: u64, full: u64) -> SeekTimes {
 
 /// Hitachi Deskstar 7K500, HDS725050KLA360: 500 GB, five platters, SATA, of 2005.
 ///
-/// Specification: speed, capacity, heads, media and sustained rates of the first and the last of 30 zones, average
-/// seek for reading. Rates give sectors per track, and with the sustained ones the skew: 14.8 ms for ten tracks.
-/// Switches fit into it. Full strokes, and the additions for writes, are those of Hitachi's other 7200 rpm drives. Time
-/// of 4096 random reads: overhead.
+/// From the specification: speed, capacity, heads, media rates and sustained rates of the first and last of 30 zones,
+/// average read seek. The media rates give the sectors per track; with the sustained rates they give the skew, 14.8 ms
+/// for ten tracks, which allows for the switches. Full strokes, and the additions for writes, are those of Hitachi's
+/// other 7200 rpm drives. The overhead is derived from the time of 4096 random reads.
 const SATA7200: Figures = Figures {
     capacity: 976_773_168,
     rpm: 7200,
@@ -146,7 +146,7 @@ const SATA7200: Figures = Figures {
         zones: 30,
         outer_sectors: 1242,
         inner_sectors: 594,
-        // Not published: as for the Deskstar 7K80 of the same year, the tracks of which have been counted.
+        // Not published: as for the Deskstar 7K80 of the same year, whose tracks have been counted.
         zone_curve: 40,
     },
     track_skew: Nanos::from_micros(1480),
@@ -173,7 +173,7 @@ const SATA7200: Figures = Figures {
 
 /// Seagate Cheetah 15K.7, ST3450857SS: 450 GB, three platters, SAS, of 2009.
 ///
-/// Product manual: speed, capacity, heads, all six seek times. Measured (Wong): sectors per track, number of
+/// From the product manual: speed, capacity, heads, all six seek times. Measured by Wong: sectors per track, number of
 /// tracks, skew.
 const SAS15K: Figures = Figures {
     capacity: 879_097_968,
@@ -190,7 +190,7 @@ const SAS15K: Figures = Figures {
     cylinder_skew: Nanos::from_micros(264),
     read_seek: seek(200, 3400, 6600),
     write_seek: seek(440, 3900, 7400),
-    // Not published: where the two parts of the curve meet without a bend.
+    // Not published: the point at which the two parts of the curve meet without a bend.
     seek_knee: 40,
     // Not published: no longer than a seek to the next track.
     head_switch: Nanos::from_micros(200),

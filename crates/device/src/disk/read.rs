@@ -1,6 +1,6 @@
-//! The disk's parameters by name: their defaults and help texts, and how they are parsed from pairs.
+//! The parameters of a disk by name: defaults, help texts, and parsing from pairs.
 //!
-//! The preset is found first, wherever it stands: every other parameter changes a figure of it. A value that is
+//! The preset is applied first, wherever it stands: every other parameter overrides one of its figures. A value that is
 //! changed or has no effect is reported in a note; an invalid one is an error.
 
 use super::geometry::TRACK_SECTORS;
@@ -13,7 +13,7 @@ use crate::{ParamError, Parameter};
 use blkmq_core::{Given, Nanos, PairError, Unit};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 
-/// The largest disk, 16 TiB: its cylinders can be counted in 32 bits however short the tracks.
+/// The largest disk, 16 TiB: its cylinders fit 32 bits even with the shortest tracks.
 const MAX_MIB: u64 = 1 << 24;
 /// The longest duration or delay: an hour.
 const MAX_NSEC: u64 = 3_600_000_000_000;
@@ -23,17 +23,17 @@ const MAX_MOVE_NSEC: u64 = 1_000_000_000;
 const OCCUPANCY_SIZE: usize = 65_536;
 
 impl Default for DiskParams {
-    /// The first preset.
+    /// Returns the parameters of the first preset.
     fn default() -> Self {
         Self {
             figures: params::ALL[0].figures,
             reorder: true,
-            // Long enough to affect few commands, short enough for the submitter of one of those.
+            // Long enough to affect few commands, short enough for the submitters of those few.
             age_limit: Nanos::from_secs(1),
             blocksize: 512,
             max_sectors: 0,
             badblocks: BadBlocks::default(),
-            // The limit that drives for arrays set themselves.
+            // The limit that drives for arrays use.
             recovery: Nanos::from_secs(7),
             recalibration_interval: Nanos::ZERO,
             recalibration: Nanos::from_millis(50),
@@ -45,8 +45,8 @@ impl Default for DiskParams {
 }
 
 impl DiskParams {
-    /// Parses pairs of name and value. Of two pairs with one name the later counts, except that changes of
-    /// `badblocks` add up. Also returns notes, a sentence each, on the values that were changed or have no effect.
+    /// Parses pairs of name and value; if a name is repeated, the last value counts, except that changes of `badblocks`
+    /// accumulate. Also returns notes, a sentence each, on values that were changed or have no effect.
     ///
     /// # Errors
     /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
@@ -99,14 +99,14 @@ struct Raw {
     hw_queue_depth: Option<u64>,
     occupancy: bool,
     occupancy_size: Option<usize>,
-    /// The names of all parameters that were given.
+    /// The names of the parameters that were given.
     given: Vec<&'static str>,
     /// The parameters that need no further check.
     done: DiskParams,
 }
 
 impl Raw {
-    /// Parameters of the platters. False if `given` is none of them.
+    /// Sets a parameter of the platters. Returns false if `given` is not one of them.
     fn set_surface(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         let tracks = &mut self.done.figures.tracks;
         match given.name {
@@ -126,7 +126,7 @@ impl Raw {
         Ok(true)
     }
 
-    /// Parameters of the arm. False if `given` is none of them.
+    /// Sets a parameter of the arm. Returns false if `given` is not one of them.
     fn set_movement(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         let Figures { read_seek, write_seek, .. } = &mut self.done.figures;
         let time = match given.name {
@@ -147,7 +147,7 @@ impl Raw {
         Ok(true)
     }
 
-    /// Parameters of caches, interface and queue. False if `given` is none of them.
+    /// Sets a parameter of the caches, the interface or the queue. Returns false if `given` is not one of them.
     fn set_electronics(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         let figures = &mut self.done.figures;
         match given.name {
@@ -170,7 +170,7 @@ impl Raw {
         Ok(true)
     }
 
-    /// Parameters of faults and recalibrations. False if `given` is none of them.
+    /// Sets a parameter of faults or recalibrations. Returns false if `given` is not one of them.
     fn set_trouble(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         let done = &mut self.done;
         match given.name {
@@ -270,7 +270,7 @@ fn check(figures: &Figures) -> Result<(), ParamError> {
     Ok(())
 }
 
-/// Notes that streams lose a revolution for each track: such a disk is slow, and hardly intended.
+/// Adds a note if a sequential stream loses a revolution at each track: such a disk is slow, which is hardly intended.
 fn note_crossings(figures: &Figures, notes: &mut Vec<String>) {
     let switch = figures.head_switch;
     for (what, time, name, skew) in [
@@ -290,7 +290,7 @@ fn note_crossings(figures: &Figures, notes: &mut Vec<String>) {
     }
 }
 
-/// In the order in which help shows them. Defaults are those of the default preset.
+/// In the order of the help page. Defaults are those of the default preset.
 pub(super) const PARAMETERS: &[Parameter] = &[
     parameter(
         "preset",

@@ -1,7 +1,7 @@
 //! The read cache and read-ahead: the arm fills the cache while it has no other work.
 //!
-//! The cache is a few segments, each a range of sectors that was read last or is likely to be read next. Read-ahead
-//! continues behind the last read until it is a certain distance ahead. `drive.rs` answers reads from the cache, and
+//! The cache has a few segments, each a range of sectors that was read recently or is likely to be read next.
+//! Read-ahead continues after the last read up to a certain distance. `drive.rs` answers reads from the cache, and
 //! stops read-ahead for other work.
 
 use super::geometry::Track;
@@ -11,14 +11,14 @@ use crate::memory::BadBlocks;
 use blkmq_core::Instant;
 use std::ops::Range;
 
-/// The state of the arm while it reads ahead, or has finished and waits in place.
+/// The state of read-ahead, while it runs or has finished with the arm in place.
 #[derive(Debug)]
 struct Ahead {
     /// The segment that it fills.
     segment: usize,
     stream: Stream,
     began: Instant,
-    /// The sector that it had reached at the last look.
+    /// The sector reached at the last update.
     reached: u64,
 }
 
@@ -65,7 +65,7 @@ impl ReadAhead {
         Self { segments, ahead: None, distance, capacity: figures.capacity }
     }
 
-    /// The segment that holds all of `range`, as of the last look.
+    /// Returns the segment that contained all of `range` at the last update.
     pub(super) fn find(&mut self, range: &Range<u64>) -> Option<usize> {
         self.segments.find(range)
     }
@@ -75,8 +75,8 @@ impl ReadAhead {
         self.segments.range(segment)
     }
 
-    /// Follows read-ahead until `at`. Returns the track of the arm and the segment that may hold more than before;
-    /// `None` if the arm does not read ahead.
+    /// Updates read-ahead to `at`. Returns the track of the arm and the segment that may have grown, or `None` if the
+    /// arm does not read ahead.
     pub(super) fn follow(&mut self, mechanics: &Mechanics, at: Instant) -> Option<(Track, usize)> {
         let ahead = self.ahead.as_mut()?;
         ahead.reached = ahead.stream.reached(mechanics, at);
@@ -84,8 +84,8 @@ impl ReadAhead {
         Some((ahead.stream.track(), ahead.segment))
     }
 
-    /// The sectors of running read-ahead, up to the next one under the head: a read that begins there needs no
-    /// positioning.
+    /// Returns the sectors covered by running read-ahead, including the next one under the head: a read that begins
+    /// there needs no positioning.
     pub(super) fn passing(&self) -> Range<u64> {
         match self.ahead.as_ref().filter(|ahead| ahead.is_running()) {
             Some(ahead) => self.segments.range(ahead.segment).start..ahead.reached + 1,
@@ -93,7 +93,7 @@ impl ReadAhead {
         }
     }
 
-    /// The part of `range` that is not in the cache, if its beginning has been read ahead.
+    /// Returns the part of `range` that is not in the cache, if its beginning has been read ahead.
     pub(super) fn missing(&self, range: &Range<u64>) -> Range<u64> {
         match &self.ahead {
             Some(it) if self.segments.range(it.segment).contains(&range.start) => {
@@ -103,26 +103,26 @@ impl ReadAhead {
         }
     }
 
-    /// The passage of read-ahead up to `end`, which is behind all that it has reached. `None` if the arm does not
-    /// read ahead.
+    /// Returns the passage of read-ahead up to `end`, which is beyond the sector reached. Returns `None` if the arm
+    /// does not read ahead.
     pub(super) fn pass_to(&self, mechanics: &Mechanics, at: Instant, end: u64) -> Option<Passage> {
         let ahead = self.ahead.as_ref()?;
         Some(Passage { begin: at, ..ahead.stream.pass_to(mechanics, end) })
     }
 
-    /// `range` has been read on demand: puts it into the cache. `None` if it is not kept.
+    /// Adds `range`, which was read on demand, to the cache. Returns `None` if it is not kept.
     pub(super) fn has_read(&mut self, range: &Range<u64>) -> Option<HasRead> {
         let segment = self.segments.put(range)?;
         Some(HasRead { segment, end: range.end })
     }
 
-    /// The limit of read-ahead from `next` on after a read up to `end`: it stops at a bad sector.
+    /// Returns the limit of read-ahead from `next` on after a read up to `end`: it stops at a bad sector.
     fn limit(&self, next: u64, end: u64, bad: &BadBlocks) -> u64 {
         let limit = self.capacity.min(end + self.distance);
         bad.first_in(next, limit.saturating_sub(next) as u32).unwrap_or(limit)
     }
 
-    /// An idle arm, at `here`, begins to read ahead behind `read`.
+    /// Begins to read ahead after `read` with an idle arm at `here`.
     pub(super) fn begin(
         &mut self,
         mechanics: &Mechanics,
@@ -139,8 +139,8 @@ impl ReadAhead {
         }
     }
 
-    /// Reads up to `end` have used segment `segment`: moves the limit of its running read-ahead on. If no read-ahead
-    /// runs, returns the place behind which an idle arm should begin it again.
+    /// Advances the limit of running read-ahead after reads up to `end` have used segment `segment`. If no read-ahead
+    /// runs, returns the position after which an idle arm should resume it.
     pub(super) fn consumed(
         &mut self,
         segment: usize,
@@ -158,7 +158,7 @@ impl ReadAhead {
         (2 * left < self.distance).then_some(HasRead { segment, end })
     }
 
-    /// Stops read-ahead, because the arm is needed for other work.
+    /// Stops read-ahead because the arm is needed for other work.
     pub(super) fn stop(&mut self, mechanics: &Mechanics, at: Instant) -> Option<Stopped> {
         self.follow(mechanics, at)?;
         let ahead = self.ahead.take()?;
@@ -179,7 +179,7 @@ impl ReadAhead {
         })
     }
 
-    /// Drops the segments that overlap `range`, which is being written. The caller has stopped read-ahead over it.
+    /// Drops the segments that overlap `range`, which is being written. The caller has stopped read-ahead in the range.
     pub(super) fn invalidate(&mut self, range: &Range<u64>) {
         debug_assert!(!self.overlaps(range), "that is stopped first");
         self.segments.invalidate(range);
@@ -214,7 +214,7 @@ impl Segments {
         Self { list: vec![Segment::default(); count.into()].into(), capacity, uses: 0 }
     }
 
-    /// Finds the segment that holds all of `range`, which becomes the most recently used one.
+    /// Finds the segment that contains all of `range`, and makes it the most recently used.
     pub(super) fn find(&mut self, range: &Range<u64>) -> Option<usize> {
         let found = self.list.iter().position(|segment| covers(&segment.range, range));
         found.inspect(|index| self.touch(*index))
@@ -230,8 +230,8 @@ impl Segments {
         &self.list[index].range
     }
 
-    /// Adds `range`, which has been read from the medium: to the segment that it continues, or else in place of the
-    /// least recently used one. `None` if there are no segments.
+    /// Adds `range`, which was read from the medium, to the segment that it continues, or in place of the least
+    /// recently used one. Returns `None` if there are no segments.
     pub(super) fn put(&mut self, range: &Range<u64>) -> Option<usize> {
         let continued = |segment: &Segment| {
             segment.range.start <= range.start && segment.range.end >= range.start
@@ -257,7 +257,7 @@ impl Segments {
         range.start = range.start.max(range.end.saturating_sub(self.capacity));
     }
 
-    /// `range` is being written: drops the segments that overlap it, which are out of date.
+    /// Drops the segments that overlap `range`, which is being written.
     pub(super) fn invalidate(&mut self, range: &Range<u64>) {
         for segment in &mut self.list {
             if segment.range.start < range.end && range.start < segment.range.end {

@@ -1,26 +1,25 @@
-//! The seek curve: how long the arm takes for a number of cylinders.
+//! The seek curve: the seek time as a function of the number of cylinders.
 //!
-//! A short seek accelerates half the way and brakes the other half, so its time grows with the root of the distance;
-//! a long one spends the rest at full speed, so its time grows with the distance. The curve has these two parts and
-//! goes through the three figures that data sheets give: from one track to the next, the average over all seeks, and
-//! across all cylinders.
+//! A short seek accelerates half the way and brakes the other half, so its time grows with the square root of the
+//! distance; a long one spends the rest at full speed, so its time grows linearly. The curve has these two parts and
+//! fits the three figures of data sheets: the track-to-track time, the average over all seeks, and the full stroke.
 
 use blkmq_core::Nanos;
 
-/// Below this distance the table has every value; from there on, as many for each power of two.
+/// Below this distance the table has every value; beyond it, this many values for each power of two.
 const DIRECT: u32 = 64;
 /// Distances at which the average is taken.
 const SAMPLES: i128 = 4096;
-/// Unit of a fraction of the stroke; its root has the unit `ROOT`.
+/// The unit of a fraction of the stroke; square roots have the unit `ROOT`.
 const ONE: i128 = 1 << 32;
 const ROOT: i128 = 1 << 16;
 
-/// Published seek times, each with its settling.
+/// Published seek times, including settling.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SeekTimes {
     /// From one track to the next.
     pub track: Nanos,
-    /// The average over all seeks, each pair of cylinders alike.
+    /// The average over all pairs of cylinders.
     pub average: Nanos,
     /// From the first cylinder to the last.
     pub full: Nanos,
@@ -33,7 +32,7 @@ pub(super) struct SeekCurve {
     table: Box<[u32]>,
 }
 
-/// The place of a distance in the table: behind entry `index` by `rest` of `2^shift`.
+/// The position of a distance in the table: `rest / 2^shift` beyond entry `index`.
 struct Slot {
     index: usize,
     rest: u32,
@@ -63,15 +62,15 @@ fn root_of(x: i128) -> i128 {
 }
 
 impl Parts {
-    /// Solves for the coefficients: the average and the full stroke are two linear equations. `None` if one
-    /// of them would have to be negative.
+    /// Solves for the coefficients: the average and the full stroke give two linear equations. Returns `None` if a
+    /// coefficient would be negative.
     fn solve(times: &SeekTimes, knee: i128) -> Option<Self> {
         let [track, average, full] =
             [times.track, times.average, times.full].map(|time| i128::from(time.0));
         let (mut weights, mut roots, mut linears) = (0, 0, 0);
         for sample in 0..SAMPLES {
             let x = (2 * sample + 1) * ONE / (2 * SAMPLES);
-            // The longer a seek, the fewer pairs of cylinders there are for it.
+            // The longer a seek, the fewer pairs of cylinders have its distance.
             let weight = (ONE - x) / ROOT;
             weights += weight;
             roots += weight * root_of(x.min(knee));
@@ -99,12 +98,13 @@ impl Parts {
 }
 
 impl SeekCurve {
-    /// The curve through `times` for a disk of `cylinders`, of which the first `knee` percent (1 to 99) of the
-    /// stroke grow with the root. `None` if no such curve exists: the average is too near to one end.
+    /// Fits a curve to `times` for a disk of `cylinders`, where the first `knee` percent (1 to 99) of the stroke grow
+    /// with the square root. Returns `None` if no such curve exists: the average is too close to one of the other
+    /// figures.
     pub(super) fn fit(times: &SeekTimes, knee: u8, cylinders: u32) -> Option<Self> {
         let parts = Parts::solve(times, i128::from(knee) * ONE / 100)?;
         let longest = cylinders.saturating_sub(2);
-        // One entry behind the last, to interpolate towards.
+        // One more entry, for interpolation.
         let entries = slot(longest).index + 2;
         let mut table = Vec::with_capacity(entries);
         let stroke = i128::from(longest.max(1));
@@ -116,7 +116,7 @@ impl SeekCurve {
         Some(Self { table: table.into() })
     }
 
-    /// Nanoseconds for `distance` cylinders; zero for zero. O(1).
+    /// Returns the nanoseconds for `distance` cylinders; zero for zero. O(1).
     #[inline]
     pub(super) fn time(&self, distance: u32) -> u64 {
         let Some(beyond) = distance.checked_sub(1) else { return 0 };

@@ -105,7 +105,7 @@ fn what_cannot_be_or_has_no_effect_is_said() {
     }
 }
 
-/// The part of the page's table that shows without a load.
+/// The part of the page's table that can be checked without a load.
 #[test]
 fn the_cheetahs_surface_and_seeks_are_as_published() {
     let figures = params("preset=sas15k").figures;
@@ -214,7 +214,7 @@ fn a_sector_comes_by_once_in_a_revolution() {
         let took = bench.until(tag);
         assert!(took.abs_diff(REVOLUTION) <= 4, "{k}: {took}");
     }
-    // After a thousand, too, no error has accumulated, not a nanosecond.
+    // Even after a thousand, no error has accumulated, not even a nanosecond.
     let phase = bench.now.as_nanos() % 25_000_000;
     let tag = bench.read(777_777..777_785);
     bench.until(tag);
@@ -222,8 +222,8 @@ fn a_sector_comes_by_once_in_a_revolution() {
     assert!(drift.abs_diff(phase) <= 6, "{drift} and {phase}");
 }
 
-/// The skew allows for this: a read from the first sector of a cylinder to the last of the next but one takes the
-/// time on the tracks and the skew between them, and no more.
+/// The skew allows for switches: a read from the first sector of a cylinder to the last sector two cylinders later
+/// takes the time on the tracks and the skew between them, and no more.
 #[test]
 fn crossing_tracks_and_cylinders_loses_no_revolution() {
     for (preset, heads, sectors, revolution, skew) in
@@ -272,7 +272,7 @@ fn what_was_read_ahead_is_answered_at_once() {
     let tag = bench.read(5008..5016);
     let hit = bench.until(tag);
     assert_eq!((hit, first > MS), (50_000 + 13_658, true), "8 sectors at 286 MiB/s");
-    // 256 KiB ahead and no further: 5000 + 8 + 512.
+    // 256 KiB ahead, but no further: 5000 + 8 + 512.
     bench.pause(100 * MS);
     for (range, is_hit) in [(5512..5520, true), (5000..5008, true), (6000..6008, false)] {
         let mut again = Bench::new("cache_size=0");
@@ -282,12 +282,12 @@ fn what_was_read_ahead_is_answered_at_once() {
         let tag = again.read(range.clone());
         assert_eq!(again.until(tag) < 100_000, is_hit, "{range:?}");
     }
-    // Sectors written since are not read from the cache.
+    // Sectors that were written since are not read from the cache.
     let tag = bench.submit(Kind::Write, 5016..5024, true);
     bench.until(tag);
     let tag = bench.read(5016..5024);
     assert!(bench.until(tag) > MS);
-    // Nor are sectors that were being read ahead at the time of the write.
+    // Nor are sectors that were being read ahead when the write arrived.
     let mut ahead = Bench::new("");
     let tag = ahead.read(5000..5008);
     ahead.until(tag);
@@ -406,7 +406,7 @@ fn a_full_cache_slows_writes_down_to_what_the_arm_does() {
     assert!((bench.now - begin).0 > 8 * MS);
 }
 
-/// Cached writes, sorted as they are written back, cost less time of the arm than one by one.
+/// Cached writes, sorted before they are written back, take less time of the arm than writes one by one.
 #[test]
 fn writing_back_is_faster_than_writing_through() {
     let [cached, through] = ["", BARE].map(|text| {
@@ -440,7 +440,7 @@ fn a_command_waits_for_the_age_limit_and_no_longer() {
         (bench.now - begin).0
     };
     let (short, long) = (waited(100 * MS), waited(400 * MS));
-    // At its time limit at most one service is under way, and the command's own follows.
+    // At the age limit, at most one service is in progress, and the command's own follows.
     assert!((100 * MS..120 * MS).contains(&short), "{short}");
     assert!((400 * MS..420 * MS).contains(&long), "nothing else makes it the next: {long}");
 }
@@ -537,7 +537,7 @@ fn the_arm_is_at_one_place_at_a_time() {
     assert_eq!(log.missed(), 0);
 }
 
-/// A random load, and the time at which each command ended. With `polls`, the drive gets the time also in between.
+/// Runs a random load and returns the end of each command. With `polls`, the drive is also advanced in between.
 fn run(text: &str, seed: u64, polls: bool) -> Vec<(u32, u64, bool)> {
     let (mut bench, mut rng, mut polled) = (Bench::new(text), Rng::new(seed), Rng::new(99));
     let (mut ended, mut inside) = (Vec::new(), 0);

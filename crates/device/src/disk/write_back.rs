@@ -1,12 +1,12 @@
-//! The write cache: writes that enter it or wait for room, flushes, its contents, and its demands on the arm, which
-//! `drive.rs` moves.
+//! The write cache: admission of writes, flushes, the cached data, and the cache's demands on the arm, which `drive.rs`
+//! moves.
 //!
-//! The contents are the sectors that have been acknowledged and are not on the medium yet: ranges in ascending order,
-//! each with its era. A flush ends an era and waits for all ranges of that era and before.
+//! The cache holds sectors that have been acknowledged but are not on the medium: ranges in ascending order, each with
+//! its era. A flush ends an era and waits for all ranges of that era and before.
 //!
-//! The extent that goes to the medium next is chosen in a sweep: in ascending order and around, but with a choice
-//! among the next few extents by the time that the head takes to them. The lowest of those is passed over a limited
-//! number of times, so that the sweep advances.
+//! The extents are written in a sweep, in ascending order and cyclically, but among the next few extents the one that
+//! the head reaches first is chosen. The lowest of these is passed over a limited number of times, so that the sweep
+//! advances.
 
 use super::answers::Answers;
 use super::commands::{Command, Kind};
@@ -30,14 +30,14 @@ struct Flush {
     ready: Instant,
 }
 
-/// How urgently the cache needs the arm.
+/// The urgency with which the cache needs the arm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Want {
-    /// Before all other work: a flush waits for the eras up to this one.
+    /// Precedes all other work: a flush waits for the eras up to this one.
     Flush(u64),
-    /// Like a command: the cache is short of room.
+    /// Competes like a command: the cache is short of room.
     Room,
-    /// Only if the arm has no other work.
+    /// Waits until the arm has no other work.
     Rest,
 }
 
@@ -69,7 +69,7 @@ impl WriteBack {
         }
     }
 
-    /// Returns whether the cache takes a write of `range` at all. A write longer than half of the cache gains nothing.
+    /// Returns whether the cache accepts a write of `range`. A write longer than half of the cache would gain nothing.
     pub(super) fn takes(&self, range: &Range<u64>) -> bool {
         2 * (range.end - range.start) <= self.dirty.capacity()
     }
@@ -79,13 +79,13 @@ impl WriteBack {
         self.dirty.holds(range)
     }
 
-    /// Takes a write at its arrival; the caller has checked that the cache takes it.
+    /// Takes a write at its arrival; the caller has checked that the cache accepts it.
     pub(super) fn write(&mut self, now: Instant, command: Command, answers: &mut Answers) {
         self.blocked.push_back((command, now));
         self.admit(now, answers);
     }
 
-    /// Takes a flush, which ends when everything now in the cache is on the medium.
+    /// Takes a flush, which ends when all data now in the cache is on the medium.
     pub(super) fn flush(&mut self, now: Instant, tag: u32, answers: &mut Answers) {
         let ready = now + self.hit;
         if self.dirty.is_clean() {
@@ -110,19 +110,19 @@ impl WriteBack {
         }
     }
 
-    /// The range taken last is on the medium.
+    /// Notes that the range taken last is on the medium.
     pub(super) fn arrived(&mut self, at: Instant, answers: &mut Answers) {
         self.dirty.arrived();
         self.settle(at, answers);
     }
 
-    /// A write that bypassed the cache has put newer data for `range` on the medium.
+    /// Notes that a write that bypassed the cache has put newer data for `range` on the medium.
     pub(super) fn supersede(&mut self, at: Instant, range: &Range<u64>, answers: &mut Answers) {
         self.dirty.supersede(range);
         self.settle(at, answers);
     }
 
-    /// The cache holds less than before: ends flushes, and admits writes.
+    /// Ends flushes and admits writes after the cache has shrunk.
     fn settle(&mut self, at: Instant, answers: &mut Answers) {
         if !self.flushes.is_empty() {
             let oldest = self.dirty.oldest_era();
@@ -144,7 +144,7 @@ impl WriteBack {
         !self.blocked.is_empty() || self.dirty.presses()
     }
 
-    /// When the cache will need the arm, which has been quiet since `quiet`, if no command comes.
+    /// Returns the time at which the cache will need the arm, idle since `quiet`, if no command arrives.
     pub(super) fn turn(&self, quiet: Instant) -> Option<Instant> {
         let flush = self.flushes.front().map(|flush| flush.ready);
         let delay = if self.is_pressed() { Nanos::ZERO } else { self.delay };
@@ -152,8 +152,7 @@ impl WriteBack {
         flush.into_iter().chain(rest).min()
     }
 
-    /// How urgently the cache needs an arm that is free at `at` and has been quiet since `quiet`; `None` if not at
-    /// all.
+    /// Returns the urgency with which the cache needs an arm that is free at `at` and idle since `quiet`, or `None`.
     pub(super) fn wants(&self, at: Instant, quiet: Instant) -> Option<Want> {
         if let Some(flush) = self.flushes.iter().rev().find(|flush| flush.ready <= at) {
             return Some(Want::Flush(flush.era));
@@ -164,12 +163,12 @@ impl WriteBack {
         (at >= quiet + self.delay).then_some(Want::Rest)
     }
 
-    /// When the first of the writes that wait for room arrived.
+    /// Returns the arrival of the first of the writes that wait for room.
     pub(super) fn blocked_since(&self) -> Option<Instant> {
         self.blocked.front().map(|(_, arrived)| *arrived)
     }
 
-    /// The best extent to write next for an arm that is `here`.
+    /// Returns the best extent to write next for an arm that is `here`.
     pub(super) fn candidate(
         &self,
         want: Want,
@@ -180,7 +179,7 @@ impl WriteBack {
         self.sweep.candidate(self.dirty.extents(), era, mechanics, here)
     }
 
-    /// Takes out the sectors to write; they [arrive](Self::arrived) before others are taken.
+    /// Takes out the sectors to write. They must [arrive](Self::arrived) before the next call.
     pub(super) fn take(&mut self, candidate: &Candidate) -> Range<u64> {
         let range = self.dirty.take(candidate.index, DESTAGE_SECTORS);
         self.sweep.went(candidate, range.end);
@@ -188,19 +187,19 @@ impl WriteBack {
     }
 }
 
-/// The number of extents to choose from, and how many times the lowest of them is passed over.
+/// The number of extents to choose from, and the number of times that the lowest may be passed over.
 const WINDOW: u32 = 8;
 
-/// The progress of the sweep.
+/// The state of the sweep.
 #[derive(Debug, Default)]
 struct Sweep {
-    /// The sweep continues with the extents that begin at this sector or behind it.
+    /// The sweep continues with the extents that begin at or after this sector.
     cursor: u64,
-    /// How many times the first of them was passed over.
+    /// The number of times that the first of these was passed over.
     passed: u32,
 }
 
-/// An extent to write next.
+/// A possible next extent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) index: usize,
@@ -210,7 +209,7 @@ pub(super) struct Candidate {
 }
 
 impl Sweep {
-    /// The best of `extents` up to era `era`, for an arm that is at `track` at `at`. `None` if there is none.
+    /// Returns the best of `extents` up to era `era` for an arm that is at `track` at `at`, or `None` if there is none.
     /// O(window), unless many extents belong to later eras.
     pub(super) fn candidate(
         &self,
@@ -243,10 +242,10 @@ impl Sweep {
     }
 }
 
-/// The most ranges that the cache can tell apart; a firmware has a limited number of descriptors.
+/// The maximum number of ranges: firmware has a limited number of descriptors.
 pub(super) const MOST: usize = 512;
 
-/// Neighbouring dirty sectors.
+/// A range of consecutive dirty sectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) range: Range<u64>,
@@ -263,7 +262,7 @@ fn len(range: &Range<u64>) -> u64 {
 pub(super) struct Dirty {
     /// Disjoint, in ascending order. Has room for more than [`MOST`], so that a range can be divided.
     extents: Vec<Extent>,
-    /// The extent on its way to the medium.
+    /// The extent that is being written to the medium.
     leaving: Option<Extent>,
     sectors: u64,
     capacity: u64,
@@ -326,7 +325,7 @@ impl Dirty {
         debug_assert!(self.fits(range), "the caller has checked that it fits");
         let mut new = Extent { range: range.clone(), era };
         let Range { start: mut first, end: mut behind } = self.overlapping(range);
-        // Joins a neighbour of the same era. Joining one of another era would make a flush wait for newer data.
+        // Joins a neighbour of the same era. Joining across eras would make a flush wait for newer data.
         if first > 0 && self.extents[first - 1].range.end == range.start {
             first -= usize::from(self.extents[first - 1].era == era);
         }
@@ -362,19 +361,19 @@ impl Dirty {
         taken
     }
 
-    /// The sectors taken last are on the medium.
+    /// Notes that the sectors taken last are on the medium.
     pub(super) fn arrived(&mut self) {
         assert!(self.leaving.take().is_some(), "something was on its way");
     }
 
-    /// A write that bypassed the cache has put newer data for `range` on the medium.
+    /// Notes that a write that bypassed the cache has put newer data for `range` on the medium.
     pub(super) fn supersede(&mut self, range: &Range<u64>) {
         for index in self.overlapping(range).rev() {
             let Extent { range: old, era } = self.extents[index].clone();
             let [left, right] =
                 [old.start..range.start.max(old.start), range.end.min(old.end)..old.end];
             if !left.is_empty() && !right.is_empty() && self.extents.len() > MOST {
-                // There is no descriptor for a second part. Writing sectors once more does no harm.
+                // There is no descriptor for the second part. Writing the sectors again is harmless.
                 continue;
             }
             self.sectors -= len(&old) - len(&left) - len(&right);
@@ -402,7 +401,7 @@ mod tests {
     use super::*;
     use blkmq_core::Rng;
 
-    /// New writes keep coming, also just ahead of the sweep, and yet it advances.
+    /// Even if new writes keep arriving just ahead of the sweep, it advances.
     #[test]
     fn the_lowest_in_the_window_is_passed_over_so_often_and_not_more() {
         let mechanics = Mechanics::new(&DiskParams::default().figures).expect("a preset");

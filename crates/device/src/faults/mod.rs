@@ -1,13 +1,13 @@
-//! Faults around any device: errors, refusals, requeues, late, lost and reordered answers.
+//! Faults around any device: errors, refusals, requeues, and late, lost and reordered answers.
 //!
-//! Their page (`doc/faults.md`) gives the meaning and the limits of each. The inner device does not see them; all of
-//! its answers pass through here, through [`Faulty`]. A request that is held back here leaves at a time that
-//! `next_event` names, or with the next answer of the inner device, which still owes one; a lost request leaves when
-//! it times out and the engine asks for it. So the promises of the inner device are kept, and so are the DEV_RESOURCE
-//! answers given here, which always name a time.
+//! Their page (`doc/faults.md`) gives the meaning and the limits of each. The inner device does not see the faults; all
+//! of its answers pass through [`Faulty`]. A request that is held back here is returned at a time announced by
+//! `next_event`, or with the next answer that the inner device owes; a lost request is returned when it times out and
+//! the engine asks for it. So the promises of the inner device are kept, and so are the DEV_RESOURCE answers given
+//! here, which always announce a time.
 //!
-//! At most one fault strikes an attempt, in the order of the table of parameters (`params.rs`); an attempt does not
-//! reach the fault points behind the one that strikes.
+//! At most one fault applies to an attempt, in the order of the table of parameters (`params.rs`); later fault points
+//! do not count that attempt.
 
 mod params;
 
@@ -31,7 +31,7 @@ pub(crate) const ABOUT: About = About {
     parameters: &params::PARAMETERS,
 };
 
-/// The parameters that `given` has, and notes on them.
+/// Returns the parameters in `given`, and notes on them.
 pub(crate) fn parameters(
     given: &Description<'_>,
 ) -> Result<(FaultsParams, Vec<String>), DeviceError> {
@@ -39,12 +39,12 @@ pub(crate) fn parameters(
     FaultsParams::parse(&given.pairs).map_err(refused)
 }
 
-/// How a request is passed to the inner device.
+/// The way in which a request is passed to the inner device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Passing {
-    /// The fate of its answer is drawn when the inner device takes it.
+    /// Normally: the fate of its answer is drawn when the inner device takes it.
     Untouched,
-    /// The request fails with any answer of the inner device.
+    /// With failure: the answer is replaced by an error.
     Failing,
 }
 
@@ -53,22 +53,21 @@ pub struct Faulty<P> {
     inner: Box<dyn DeviceQueue<P>>,
     draw: Draw,
     errno: IoError,
-    /// Requests in the inner device.
+    /// The number of requests in the inner device.
     inside: u32,
     /// The fates of their answers, by driver tag.
     fates: Box<[Fate]>,
-    /// The inner device was given a request since its doorbell was rung.
+    /// Whether the inner device has been given a request since its doorbell was rung.
     unrung: bool,
-    /// Answers that leave at a certain time, with a number, so that of two with one time the earlier leaves first.
+    /// Answers due at a certain time, numbered to keep the order of answers with equal times.
     held: BTreeMap<(Instant, u64), Finished>,
     number: u64,
     /// Lost requests; few.
     lost: Vec<Inflight>,
-    /// Answers that wait to be overtaken. Empty if the inner device holds nothing.
+    /// Answers that wait until they are overtaken. Empty if the inner device holds no request.
     waiting: Vec<Finished>,
-    /// How the request that the inner device refused last was passed. It is the next to come, and is passed in the
-    /// same way: a new draw might hold it back here, and the time that the inner device named would pass without a
-    /// request.
+    /// How the last refused request was passed to the inner device. It is retried next, and passed in the same way: a
+    /// new draw might hold it back here, and the time that the inner device announced would pass without a request.
     refused: Option<Passing>,
     /// When the request refused last may come again, if it was refused here and not by the inner device.
     retry_at: Option<Instant>,
@@ -106,7 +105,7 @@ impl<P: 'static> Faulty<P> {
 }
 
 impl<P> Faulty<P> {
-    /// Holds `rq`, to be returned with `verdict` at the first reap from `until` on.
+    /// Holds `rq` until the first reap from `until` on, which returns it with `verdict`.
     fn hold(&mut self, until: Instant, rq: Inflight, verdict: Verdict) -> Enqueued {
         self.held.insert((until, self.number), Finished { rq, verdict });
         self.number += 1;
@@ -135,7 +134,7 @@ impl<P> Faulty<P> {
             Fate::Pass => Enqueued::Done(rq, result),
             Fate::Fail => Enqueued::Done(rq, Err(self.errno)),
             Fate::Late(by) => self.hold(now + by, rq, Verdict::Done(result)),
-            // All other answers within this call pass it.
+            // All other answers of this call overtake it.
             Fate::Overtaken => self.hold(now, rq, Verdict::Done(result)),
         }
     }
@@ -144,7 +143,7 @@ impl<P> Faulty<P> {
     fn answer(&mut self, now: Instant, done: Finished, out: &mut Vec<Finished>) {
         self.inside -= 1;
         let fate = std::mem::take(&mut self.fates[done.rq.tag().0 as usize]);
-        // A requeued request comes again, and then has another fate.
+        // A requeued request arrives again, with a new fate.
         let requeued = !matches!(done.verdict, Verdict::Done(_));
         match fate {
             Fate::Late(by) if !requeued => _ = self.hold(now + by, done.rq, done.verdict),
@@ -168,7 +167,7 @@ impl<P> Faulty<P> {
         watched
     }
 
-    /// Returns an answer, and behind it the answers that waited to be overtaken, the latest first.
+    /// Returns an answer, followed by the answers that waited to be overtaken, the latest first.
     fn pass_out(&mut self, done: Finished, out: &mut Vec<Finished>) {
         out.push(done);
         out.extend(self.waiting.drain(..).rev());
@@ -213,13 +212,13 @@ impl<P> DeviceQueue<P> for Faulty<P> {
         reaped.drain(..).for_each(|done| self.answer(now, done, out));
         self.reaped = reaped;
         if self.inside == 0 {
-            // No other answer is left to overtake them, so they overtake each other.
+            // No other answer is left to overtake these, so their order is reversed.
             out.extend(self.waiting.drain(..).rev());
         }
     }
 
-    /// Returns a lost request; resets the timer of a request that is held back here, because it is on its way; asks
-    /// the inner device about any other.
+    /// Returns a lost request. Resets the timer of a request that is held back here, since it will be returned. Asks
+    /// the inner device about any other request.
     fn timed_out(&mut self, now: Instant, tag: Tag) -> Expiry {
         if let Some(at) = self.lost.iter().position(|rq| rq.tag() == tag) {
             return Expiry::Done(self.lost.swap_remove(at), Err(IoError::TIMED_OUT));
@@ -235,8 +234,8 @@ impl<P> DeviceQueue<P> for Faulty<P> {
         expiry
     }
 
-    /// `None` if the inner device holds a request, cannot name a time, and has no descriptor: then the inner device
-    /// is polled, and this one with it.
+    /// Returns `None` if the inner device holds a request, cannot announce a time, and has no descriptor: then the
+    /// inner device must be polled, and so must this one.
     fn next_event(&self) -> Option<Instant> {
         let held = self.held.first_key_value().map(|((until, _), _)| *until);
         let own = held.into_iter().chain(self.retry_at).min().unwrap_or(Instant::MAX);
@@ -247,7 +246,7 @@ impl<P> DeviceQueue<P> for Faulty<P> {
         }
     }
 
-    /// The descriptor of the inner device. Answers held back here leave at a time, which `next_event` names.
+    /// Returns the descriptor of the inner device. Answers held back here have a time, which `next_event` announces.
     #[cfg(target_os = "linux")]
     fn event_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.inner.event_fd()
@@ -265,30 +264,30 @@ impl<P> DeviceQueue<P> for Faulty<P> {
     }
 }
 
-/// A fault that strikes an attempt to hand over a request.
+/// A fault that applies to an attempt to pass a request on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Strike {
     Resource,
     DevResource,
     Requeue,
     Lose,
-    /// The request fails without having been handed over.
+    /// The request fails without being passed on.
     FailUndone,
-    /// The request is handed over and fails all the same.
+    /// The request is passed on and fails nevertheless.
     FailDone,
 }
 
-/// The fate of the answer to a request that was handed over.
+/// The fate of the answer to a request that was passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Fate {
-    /// The answer passes as it is.
+    /// Returned unchanged.
     #[default]
     Pass,
-    /// An error replaces the answer.
+    /// Replaced by an error.
     Fail,
-    /// The answer is held back this long.
+    /// Held back for this long.
     Late(Nanos),
-    /// The answer is held back until another one has passed.
+    /// Held back until another answer has passed.
     Overtaken,
 }
 
@@ -321,7 +320,7 @@ impl Draw {
         }
     }
 
-    /// Draws the fault for one attempt to hand over a request of this kind.
+    /// Draws the fault for one attempt to pass on a request of this kind.
     fn attempt(&mut self, op: Op) -> Option<Strike> {
         let rng = &mut self.rng;
         let before = [
@@ -336,7 +335,7 @@ impl Draw {
             }
         }
         let fails = self.errors[op as usize].should_fail(rng);
-        // The submitter that gets an error cannot know whether the operation was carried out.
+        // The submitter that gets an error cannot know whether the operation was performed.
         let undone = fails && Chance::percent(50).draw(rng);
         fails.then_some(if undone { Strike::FailUndone } else { Strike::FailDone })
     }

@@ -1,4 +1,4 @@
-//! The parameters of faults: their types, names, defaults and help texts, and how they are parsed from pairs.
+//! The parameters of faults: types, names, defaults, help texts, and parsing from pairs.
 
 use crate::basics::parameter;
 use crate::description::Pair;
@@ -11,37 +11,37 @@ use blkmq_engine::DeviceShape;
 /// The largest errno that Linux returns.
 const MAX_ERRNO: u16 = 4095;
 
-/// The longest time that an answer is held back: an hour, which is as good as never and yet ends.
+/// The longest delay of an answer: an hour, which is practically never but still ends.
 const MAX_NSEC: u64 = 3_600_000_000_000;
 
-/// The faults that strike requests. Every chance is for one attempt to hand the device a request.
+/// The faults of requests. Every probability applies to one attempt to pass a request to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FaultsParams {
-    /// Refused with RESOURCE.
+    /// Refuse with RESOURCE.
     pub resource: Chance,
-    /// Refused with DEV_RESOURCE.
+    /// Refuse with DEV_RESOURCE.
     pub dev_resource: Chance,
-    /// Taken, and asked to be requeued.
+    /// Take the request, and ask for a requeue.
     pub requeue: Chance,
-    /// Taken and lost.
+    /// Take the request and lose it.
     pub timeout: Chance,
-    /// Failing, for each [`Op`] by its discriminant.
+    /// Fail the request, for each [`Op`] by its discriminant.
     pub errors: [Chance; 5],
-    /// Answered late.
+    /// Delay the answer.
     pub late: Chance,
-    /// Overtaken by another answer.
+    /// Let another answer overtake.
     pub reorder: Chance,
-    /// The error of a failing request.
+    /// The error of a failed request.
     pub errno: IoError,
-    /// The timeout of the device, which ends a lost request.
+    /// The timeout of the device, which ends lost requests.
     pub timeout_nsec: Nanos,
-    /// The longest delay of a late answer.
+    /// The maximum delay of a late answer.
     pub late_nsec: Nanos,
-    /// Attempts let through before a fault strikes.
+    /// The number of attempts before the first fault.
     pub space: u32,
-    /// How many times each fault strikes at most; `None` for no limit.
+    /// The maximum number of faults of each kind; `None` for no limit.
     pub times: Option<u32>,
-    /// The seed of the chances.
+    /// The seed of the faults.
     pub seed: u64,
 }
 
@@ -67,8 +67,8 @@ impl Default for FaultsParams {
 }
 
 impl FaultsParams {
-    /// Parses pairs of name and value. Of two pairs with one name the later counts. Also returns notes, a sentence
-    /// each, on the values that have no effect.
+    /// Parses pairs of name and value; if a name is repeated, the last value counts. Also returns notes, a sentence
+    /// each, on values that have no effect.
     ///
     /// # Errors
     /// For the first pair with an unknown name or an invalid value.
@@ -85,7 +85,7 @@ impl FaultsParams {
         Ok((params, notes))
     }
 
-    /// The shape, for the engine, of a device with these faults around it. Lost requests end by its timeout.
+    /// Returns the shape, for the engine, of a device wrapped in these faults. Its timeout ends lost requests.
     #[must_use]
     pub fn shape(&self, inner: &DeviceShape) -> DeviceShape {
         let timeout = match self.timeout {
@@ -163,7 +163,7 @@ impl Raw {
     }
 }
 
-/// In the order in which help shows them: the chances in the order in which they are drawn, then the rest.
+/// In the order of the help page: the probabilities in the order in which they are drawn, then the rest.
 pub(super) static PARAMETERS: [Parameter; 18] = [
     parameter("resource", "0", "chance of a refusal with RESOURCE"),
     parameter("dev_resource", "0", "chance of a refusal with DEV_RESOURCE; room again 1 ms later"),

@@ -1,7 +1,6 @@
-//! Preconditioning: the writes to a device before the first request (none, one fill, or a fill and random
-//! overwrites).
+//! Preconditioning: the writes to a device before its first request (none, one fill, or a fill and random overwrites).
 //!
-//! Uses the translation layer and the garbage collection of the run, without time.
+//! Uses the translation layer and the garbage collection of a run, without modelling time.
 
 use super::ftl::{Ftl, Place, Stream};
 use super::geometry::Geometry;
@@ -25,7 +24,7 @@ pub enum Preconditioned {
 /// Random overwrites that bring a device to its steady state, in multiples of its size.
 const OVERWRITES: u64 = 3;
 
-/// A layer that is decided by the parameters of a device.
+/// The parameters that determine a preconditioned layer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     geometry: Geometry,
@@ -35,14 +34,15 @@ struct Key {
     seed: u64,
 }
 
-/// Layers that are kept: runs that are compared begin with equal ones, and writing one takes longer than many a run.
+/// The number of layers that are cached: runs that are compared begin with equal layers, and preconditioning takes
+/// longer than many a run.
 const KEPT: usize = 2;
-/// The largest layer that is kept, in units: some 50 MiB.
+/// The largest layer that is cached, in units: some 50 MiB.
 const MOST_UNITS: u32 = 1 << 22;
 
 static LAST: Mutex<VecDeque<(Key, Arc<Ftl>)>> = Mutex::new(VecDeque::new());
 
-/// `fresh` with the preconditioning `before`. O(size of the device).
+/// Returns `fresh` with the preconditioning `before`. O(size of the device).
 pub(super) fn aged(fresh: Ftl, before: Preconditioned, marks: Watermarks, seed: u64) -> Ftl {
     let (geometry, logical) = (fresh.geometry, fresh.logical());
     if before == Preconditioned::No || logical > MOST_UNITS {
@@ -81,7 +81,7 @@ fn written(mut ftl: Ftl, before: Preconditioned, marks: Watermarks, seed: u64) -
     ftl
 }
 
-/// Writes units row by row, each row on the next die, and collects garbage as it writes.
+/// Writes units row by row, each row to the next die, and collects garbage as needed.
 pub(super) struct Writer {
     reclaim: Vec<Reclaim>,
     row: Vec<u32>,
@@ -114,8 +114,7 @@ impl Writer {
         let die = self.next_die(ftl);
         let first = ftl.begin_row(die, Stream::Host);
         for (unit, logical) in (first..).zip(self.row.drain(..)) {
-            // As if the unit had been in the buffer until now: of several writes to one unit in a row, the last one
-            // counts.
+            // As if the unit had been in the buffer until now: of consecutive writes to one unit, only the last counts.
             ftl.supersede(logical, Place::Nowhere);
             ftl.commit(logical, Place::Nowhere, unit);
         }
@@ -124,7 +123,7 @@ impl Writer {
         self.reclaim(ftl, die);
     }
 
-    /// The next die with room for a row. There is one, since the flash is larger than the mapped units.
+    /// Returns the next die with room for a row. There is one, since the flash is larger than the mapped units.
     fn next_die(&mut self, ftl: &mut Ftl) -> u32 {
         loop {
             let die = self.die;
@@ -154,7 +153,7 @@ impl Writer {
     }
 }
 
-/// Carries out one step of garbage collection; false if there is none.
+/// Performs one step of garbage collection. Returns false if there is none.
 fn step(reclaim: &mut Reclaim, ftl: &mut Ftl, die: u32, marks: Watermarks) -> bool {
     match reclaim.next(ftl, die, marks) {
         Some(Step::Read(_)) => {}

@@ -1,12 +1,12 @@
-//! The backend: the state that all hardware queues of a flash device share, its controller, and its event loop.
+//! The backend: the state shared by all hardware queues of a flash device, its controller, and its event loop.
 //!
-//! The caller passes the time; the backend handles every event that is due by then, in order, each at its own time,
-//! so that a late call gives the same result. The handlers are in the files beside this one: `host.rs` carries out
-//! the commands, `dies.rs` drives dies and channels and does the work in the background.
+//! The caller passes the time; the backend handles every event that is due, in order, each at its own time, so that a
+//! late call gives the same result. The handlers are in neighbouring files: `host.rs` performs the commands, `dies.rs`
+//! drives dies and channels and does background work.
 //!
-//! The next event is the earliest of a timer for each die and each channel, in a tournament tree of fixed size.
-//! Setting a timer is O(log n), finding the first is O(1), and nothing is allocated. Of two timers that end together
-//! the one with the lower number is first, so that a run repeats.
+//! The next event is the earliest of a timer for each die and each channel, in a tournament tree of fixed size. Setting
+//! a timer is O(log n), finding the first is O(1), without allocation. Of two simultaneous timers the one with the
+//! lower number is first, so that a run repeats.
 
 use super::age::aged;
 use super::buffer::Buffer;
@@ -21,8 +21,8 @@ use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng, SECTOR_SIZE, Tag};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Page reads that may wait or be under way for each die; a controller has a limited number, too. The remaining page
-/// reads of a request are looked up when earlier ones have ended.
+/// The maximum number of page reads that wait or are in progress for each die; a controller is limited, too. The
+/// remaining page reads of a request are issued when earlier ones have ended.
 const READS_PER_DIE: u32 = 64;
 
 /// The numbers of requests, in order.
@@ -37,44 +37,44 @@ pub(super) struct Backend {
     pub(super) dies: Vec<Die>,
     pub(super) reclaim: Vec<Reclaim>,
     pub(super) channels: Vec<Channel>,
-    /// The timers of the dies, and behind them those of the channels.
+    /// The timers of the dies, followed by those of the channels.
     pub(super) timers: Timers,
     pub(super) requests: Requests,
     pub(super) reads: PageReads,
-    /// The slots of the buffer that each die is programming, a row for each die.
+    /// The buffer slots that each die is programming, one row for each die.
     pub(super) rows: Vec<u32>,
-    /// Number of dies that do nothing.
+    /// The number of idle dies.
     pub(super) idle: u32,
-    /// The die where the search for an idle one continues.
+    /// The die at which the search for an idle one continues.
     pub(super) next_die: u32,
-    /// Commands that the controller is decoding, each with the time when it is done; in order of time.
+    /// Commands that the controller is decoding, each with its end; in order of time.
     decoding: VecDeque<(Instant, u32)>,
-    /// Writes with data on its way into the buffer, each with the time when it arrives; in order of time.
+    /// Writes whose data is being transferred into the buffer, each with its end; in order of time.
     pub(super) landing: VecDeque<(Instant, u32)>,
-    /// Reads that are not looked up completely, because there is no room for their page reads.
+    /// Reads whose page reads have not all been issued, for lack of room.
     pub(super) unplanned: Line,
     /// Writes that wait for room in the buffer.
     pub(super) stalled: Line,
-    /// Requests that wait until the buffer has been programmed up to a position; in order of positions.
+    /// Requests that wait until the buffer has been programmed up to a position; in order of position.
     pub(super) draining: VecDeque<(u64, u32)>,
-    /// A flush that is served alone is under way.
+    /// Whether a flush that is served exclusively is in progress.
     pub(super) is_flushing: bool,
-    /// The position in the buffer at the last flush: one behind it has nothing to do.
+    /// The position in the buffer at the last flush: a flush without later writes has nothing to do.
     pub(super) flushed: u64,
-    /// Commands that wait until it has ended.
+    /// Commands that wait for the end of that flush.
     pub(super) held: Line,
     controller: Server,
-    /// The host link, to the host and from it. A half-duplex link uses the first for both directions.
+    /// The host link, to the host and from it. A half-duplex link uses only the first.
     pub(super) link: [Server; 2],
     pub(super) filling: Server,
-    /// By hardware queue: the end time and driver tag of every request that has ended or has a known end.
+    /// By hardware queue: the end and the driver tag of every request that has ended or whose end is known.
     done: Vec<BinaryHeap<Reverse<(Instant, u32)>>>,
     pub(super) rng: Rng,
     pub(super) occupancy: Option<OccupancyLog>,
 }
 
 impl Backend {
-    /// A device with the preconditioning that its parameters ask for. O(size of the device).
+    /// Creates a device with the preconditioning in its parameters. O(size of the device).
     pub(super) fn new(params: &FlashParams, occupancy: Option<OccupancyLog>) -> Self {
         let geometry = params.geometry;
         let (dies, row) = (geometry.dies(), geometry.row_units());
@@ -132,7 +132,7 @@ impl Backend {
         self.decoding.push_back((decoded, which));
     }
 
-    /// Begins no command before `at`: neither one that waits for the end of a flush, nor one that comes later.
+    /// Begins no command before `at`, whether it waits for the end of a flush or arrives later.
     pub(super) fn hold_until(&mut self, at: Instant) {
         self.controller.serve(at, Nanos::ZERO);
         self.decoding.iter_mut().for_each(|(decoded, _)| *decoded = (*decoded).max(at));
@@ -141,8 +141,8 @@ impl Backend {
         }
     }
 
-    /// Handles every event that is due by `now`. Each hardware queue passes its own clock, so `now` may be a little
-    /// earlier than in the call before.
+    /// Handles every event that is due at `now`. Each hardware queue passes its own clock, so `now` may be slightly
+    /// earlier than in the previous call.
     pub(super) fn advance(&mut self, now: Instant) {
         loop {
             let (at, which) = self.timers.first();
@@ -174,7 +174,7 @@ impl Backend {
         }
     }
 
-    /// Ends a request at `at`, which is not before now.
+    /// Ends a request at `at`, which must not be in the past.
     pub(super) fn finish(&mut self, which: u32, at: Instant) {
         let request = self.requests.end(which);
         self.done[usize::from(request.hw.0)].push(Reverse((at, request.tag.0)));
@@ -190,9 +190,9 @@ impl Backend {
         done.pop().map(|Reverse((_, tag))| Tag(tag))
     }
 
-    /// The time when the next request of `hw`, which has at least one, ends; or an earlier time at which the device
-    /// knows more. A request with an unknown end still has to pass one of the pending events, and then the latency that
-    /// every request has.
+    /// Returns the time at which the next request of `hw`, which has at least one, ends, or an earlier time at which
+    /// the device knows more. A request whose end is unknown needs one of the pending events first, and then the
+    /// minimum latency of a request.
     pub(super) fn next_event(&self, hw: HwQueue) -> Instant {
         let done = self.done[usize::from(hw.0)].peek().map(|Reverse((at, _))| *at);
         let (at, _) = self.timers.first();
@@ -202,8 +202,8 @@ impl Backend {
         done.map_or(undecided, |done| done.min(undecided))
     }
 
-    /// An orderly power cycle: programs the contents of the buffer, abandons garbage collection where it is, and
-    /// forgets the host's requests. Time begins anew.
+    /// Performs an orderly power cycle: programs the contents of the buffer, abandons garbage collection, and drops the
+    /// host's requests. Time restarts at zero.
     pub(super) fn restart(&mut self) {
         [&mut self.decoding, &mut self.landing].into_iter().for_each(VecDeque::clear);
         let lines = [&mut self.unplanned, &mut self.stalled, &mut self.held];
@@ -243,7 +243,7 @@ impl Backend {
     }
 }
 
-/// The parts that a power cycle replaces.
+/// The parts that a power cycle resets.
 struct Parts {
     dies: Vec<Die>,
     channels: Vec<Channel>,
@@ -265,7 +265,7 @@ impl Parts {
     }
 }
 
-/// When the first entry of a line is due.
+/// Returns the time at which the first entry of a line is due.
 fn first(line: &VecDeque<(Instant, u32)>) -> Instant {
     line.front().map_or(Instant::MAX, |(at, _)| *at)
 }
@@ -275,9 +275,9 @@ const _: () = assert!(super::UNIT.is_multiple_of(SECTOR_SIZE));
 /// Timers, numbered from zero; each is set or not.
 #[derive(Debug)]
 pub(super) struct Timers {
-    /// By number; [`Instant::MAX`] if not set. As many entries as leaves.
+    /// The times by number; [`Instant::MAX`] if not set. One entry for each leaf.
     at: Vec<Instant>,
-    /// The winner below each inner node; the root is 1, and node n has the children 2n and 2n + 1.
+    /// The winner below each inner node; the root is 1, and the children of node n are 2n and 2n + 1.
     winners: Vec<u32>,
 }
 
@@ -292,7 +292,7 @@ impl Timers {
         timers
     }
 
-    /// Sets timer `which` to end at `at`; [`Instant::MAX`] for never.
+    /// Sets timer `which` to `at`; [`Instant::MAX`] means never.
     pub(super) fn set(&mut self, which: u32, at: Instant) {
         self.at[which as usize] = at;
         let mut node = (self.at.len() + which as usize) / 2;
@@ -302,12 +302,12 @@ impl Timers {
         }
     }
 
-    /// When `which` ends.
+    /// Returns the time of timer `which`.
     pub(super) fn get(&self, which: u32) -> Instant {
         self.at[which as usize]
     }
 
-    /// The first timer that ends, and when: [`Instant::MAX`] if none is set.
+    /// Returns the first timer to end and its time, which is [`Instant::MAX`] if no timer is set.
     pub(super) fn first(&self) -> (Instant, u32) {
         let which = self.winners[1];
         (self.at[which as usize], which)
@@ -319,7 +319,7 @@ impl Timers {
         self.winners[node] = if wins { right } else { left };
     }
 
-    /// The winner at `node`, which may be a leaf.
+    /// Returns the winner at `node`, which may be a leaf.
     fn below(&self, node: usize) -> u32 {
         let leaves = self.at.len();
         if node < leaves { self.winners[node] } else { (node - leaves) as u32 }

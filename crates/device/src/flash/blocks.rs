@@ -1,8 +1,8 @@
-//! The blocks of all dies: which are free, how many valid units each holds, and which is the cheapest to reclaim.
+//! The blocks of all dies: the free ones, the number of valid units in each, and the cheapest block to reclaim.
 //!
-//! Closed blocks wait in lists by their number of valid units, one set of lists for each die, so that the greedy
-//! choice needs no search and a unit that becomes invalid costs O(1). Free blocks wait in the order in which they
-//! were erased. The contents of blocks are in `ftl.rs`.
+//! Closed blocks are in lists by their number of valid units, one set of lists for each die, so that the greedy choice
+//! needs no search and the invalidation of a unit costs O(1). Free blocks are in the order in which they were erased.
+//! The contents of blocks are in `ftl.rs`.
 
 use super::geometry::Geometry;
 
@@ -19,7 +19,7 @@ enum State {
     Closed,
 }
 
-/// Both ends of a list of blocks.
+/// The two ends of a list of blocks.
 #[derive(Clone, Copy, Debug)]
 struct List {
     head: u32,
@@ -35,7 +35,7 @@ pub(super) struct Blocks {
     units: u32,
     valid: Vec<u32>,
     state: Vec<State>,
-    /// Neighbours in the list that the block is in.
+    /// The neighbours of each block in its list.
     next: Vec<u32>,
     previous: Vec<u32>,
     /// By die.
@@ -43,7 +43,7 @@ pub(super) struct Blocks {
     free_count: Vec<u32>,
     /// By die and number of valid units.
     closed: Vec<List>,
-    /// By die: no closed block has fewer valid units.
+    /// By die: a lower bound of the valid units of its closed blocks.
     least: Vec<u32>,
 }
 
@@ -77,17 +77,17 @@ impl Blocks {
         (self.die_of(block) * (self.units + 1) + valid) as usize
     }
 
-    /// Free blocks of a die.
+    /// Returns the number of free blocks of a die.
     pub(super) fn free(&self, die: u32) -> u32 {
         self.free_count[die as usize]
     }
 
-    /// Valid units of a block.
+    /// Returns the number of valid units of a block.
     pub(super) fn valid(&self, block: u32) -> u32 {
         self.valid[block as usize]
     }
 
-    /// Takes the free block that was erased first, to be written.
+    /// Takes the free block that was erased first, to write to it.
     pub(super) fn take(&mut self, die: u32) -> Option<u32> {
         let block = self.free[die as usize].head;
         if block == NONE {
@@ -103,7 +103,7 @@ impl Blocks {
         Some(block)
     }
 
-    /// A block has been erased.
+    /// Makes a block free after its erasure.
     ///
     /// # Panics
     /// If the block still holds valid units, or is not open.
@@ -123,15 +123,15 @@ impl Blocks {
         self.free_count[die] += 1;
     }
 
-    /// A block is full, and may be reclaimed from now on.
+    /// Closes a full block, which may be reclaimed from now on.
     pub(super) fn close(&mut self, block: u32) {
         debug_assert!(self.state[block as usize] == State::Open, "only an open block is closed");
         self.state[block as usize] = State::Closed;
         self.enter(block);
     }
 
-    /// Takes the closed block of `die` with the fewest valid units, to be reclaimed; `None` if all units of every
-    /// closed block are valid, so that reclaiming gains nothing.
+    /// Takes the closed block of `die` with the fewest valid units, to be reclaimed. Returns `None` if all units of
+    /// every closed block are valid, so that reclaiming would gain nothing.
     pub(super) fn victim(&mut self, die: u32) -> Option<u32> {
         let block = self.cheapest(die)?;
         self.leave(block);
@@ -156,13 +156,13 @@ impl Blocks {
         None
     }
 
-    /// A unit of `block` has become valid.
+    /// Counts another valid unit of `block`.
     pub(super) fn gain(&mut self, block: u32) {
         debug_assert!(self.state[block as usize] == State::Open, "only an open block is written");
         self.valid[block as usize] += 1;
     }
 
-    /// A unit of `block` is no longer valid.
+    /// Counts one valid unit of `block` less.
     pub(super) fn lose(&mut self, block: u32) {
         let closed = self.state[block as usize] == State::Closed;
         if closed {

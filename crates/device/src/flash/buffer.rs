@@ -1,10 +1,10 @@
-//! The write buffer: slots of one unit each, filled by the host and emptied by the dies, first in, first out.
+//! The write buffer: slots of one unit each, filled by the host and emptied by the dies in FIFO order.
 //!
-//! A write is acknowledged when it is in the buffer; the time when it gets here and the time when a die takes it are
-//! decided elsewhere. A slot is *queued* until a die takes it, *in flight* until that die has programmed it, and then
-//! free again.
+//! A write is acknowledged when it is in the buffer. Other files decide when a write enters the buffer and when a die
+//! takes it. A slot is *queued* until a die takes it, *in flight* until that die has programmed it, and then free
+//! again.
 
-/// No slot, and no logical unit.
+/// No slot, or no logical unit.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,9 +32,9 @@ pub(super) struct Buffer {
     head: u32,
     tail: u32,
     queued: u32,
-    /// Slots ever queued.
+    /// The number of slots ever queued.
     pushed: u64,
-    /// Every slot queued before this position is to leave, if need be in rows that are not full.
+    /// Slots queued before this position must leave, in incomplete rows if necessary.
     drain_to: u64,
 }
 
@@ -104,12 +104,12 @@ impl Buffer {
         Some(slot)
     }
 
-    /// Returns whether the slot is still waiting for a die, so that its contents may be replaced.
+    /// Returns whether the slot still waits for a die, so that its contents may be replaced.
     pub(super) fn is_queued(&self, slot: u32) -> bool {
         self.slots[slot as usize].state == State::Queued
     }
 
-    /// The contents of `slot` are discarded. If it is queued, no die gets it.
+    /// Discards the contents of `slot`. If it is queued, no die gets it.
     pub(super) fn kill(&mut self, slot: u32) {
         if self.is_queued(slot) {
             self.leave(slot);
@@ -117,7 +117,7 @@ impl Buffer {
         }
     }
 
-    /// Returns whether there is a row for a die: a full one, or one that has to leave although it is not full.
+    /// Returns whether there is a row for a die: a full row, or an incomplete one that must leave.
     pub(super) fn has_row(&self, row_units: u32) -> bool {
         self.queued >= row_units || self.position() < self.drain_to
     }
@@ -139,13 +139,13 @@ impl Buffer {
         self.put_back(slot);
     }
 
-    /// Lets every slot queued so far leave. Returns the position up to which that is.
+    /// Makes every queued slot leave. Returns the position after the last of them.
     pub(super) fn drain(&mut self) -> u64 {
         self.drain_to = self.pushed;
         self.pushed
     }
 
-    /// The position of the first queued slot: no slot before it is queued any more.
+    /// Returns the position of the first queued slot: all slots before it have left the queue.
     pub(super) fn position(&self) -> u64 {
         match self.head {
             NONE => self.pushed,

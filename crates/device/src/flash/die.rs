@@ -1,11 +1,11 @@
-//! Choices: the next operation of a die, and the die that a channel serves next. Time and data are in `dies.rs`.
+//! Choices: the next operation of a die, and the next die that a channel serves. Time and data are in `dies.rs`.
 //!
-//! A die has a current operation, and one that is suspended for reads. Reads of the host come first, within a bound:
-//! a limited number of them pass a program or an erase, whether it waits or was suspended for them; then it continues
-//! to its end.
+//! A die has a current operation, and possibly one that is suspended for reads. Host reads come first within a limit: a
+//! limited number of them may overtake a program or an erase, while it waits or is suspended; then it continues to its
+//! end.
 //!
-//! A channel carries data for the host first, within a bound, then everything else in order. A transfer for a program
-//! is cut at pages, so that waiting dies are served between two pages.
+//! A channel transfers data for host reads first, within a limit, and everything else in order. A transfer for a
+//! program is split at pages, so that waiting dies are served in between.
 
 use super::ftl::Stream;
 use blkmq_core::{Instant, Nanos};
@@ -24,9 +24,9 @@ pub(super) enum Long {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Doing {
     Nothing,
-    /// Reads a page for the host, the page read of this number, into the register.
+    /// Reads a page for the host into the register: the page read with this number.
     Sense(u32),
-    /// Sends that page out of the register; waits for the channel first.
+    /// Sends that page from the register, after waiting for the channel.
     Send(u32),
     /// Reads this many units for garbage collection into the register.
     SenseMoved(u32),
@@ -50,7 +50,7 @@ pub(super) enum Choice {
     Read,
     /// Resume the suspended operation.
     Resume,
-    /// Begin a program, an erase or a read of garbage collection that waits.
+    /// Begin a waiting program, erase or garbage-collection read.
     Background,
     Nothing,
 }
@@ -58,15 +58,15 @@ pub(super) enum Choice {
 #[derive(Debug)]
 pub(super) struct Die {
     pub(super) doing: Doing,
-    /// When the current operation, or the current part of its transfer, began.
+    /// The beginning of the current operation, or of the current part of its transfer.
     pub(super) since: Instant,
     pub(super) aside: Option<Aside>,
-    /// Bytes still to be moved over the channel.
+    /// The bytes still to be transferred over the channel.
     pub(super) to_move: u32,
-    /// Reads that have passed the long operation that waits, runs or is suspended.
+    /// The number of reads that have overtaken the long operation that waits, runs or is suspended.
     passed: u32,
-    /// The row of the host that is being programmed: the number of buffer slots in it, and the position of the first
-    /// of them in the buffer's order; `u64::MAX` without a row.
+    /// The host's row that is being programmed: its number of buffer slots, and the position of the first in the
+    /// buffer's order; `u64::MAX` without a row.
     pub(super) row: u32,
     pub(super) position: u64,
 }
@@ -88,7 +88,7 @@ impl Die {
         self.doing == Doing::Nothing && self.aside.is_none()
     }
 
-    /// Chooses the next operation of a die with a free register, and counts the read that passes.
+    /// Chooses the next operation of a die whose register is free, and counts an overtaking read.
     pub(super) fn choose(&mut self, reads: bool, background: bool, reads_first: u32) -> Choice {
         let waits = self.aside.is_some() || background;
         if reads && (!waits || self.passed < reads_first) {
@@ -108,29 +108,29 @@ impl Die {
         matches!(self.doing, Doing::Busy(_)) && self.passed < reads_first
     }
 
-    /// A long operation has ended.
+    /// Notes that a long operation has ended.
     pub(super) fn ended(&mut self) {
         self.passed = 0;
     }
 }
 
-/// The kind of data that a die moves.
+/// The kind of data that a die transfers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Freight {
-    /// Data of a host read: it passes the other kind.
+    /// Data of a host read, which overtakes the other kind.
     HostRead,
     /// All other data.
     Other,
 }
 
-/// A channel, and the dies that wait for it. Each die waits at most once.
+/// A channel, and the dies that wait for it, each at most once.
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// The die that moves data now.
+    /// The die that transfers data now.
     current: Option<u32>,
     host: VecDeque<u32>,
     other: VecDeque<u32>,
-    /// Reads that have passed the first die in `other`.
+    /// The number of reads that have overtaken the first die in `other`.
     passed: u32,
 }
 
@@ -140,7 +140,7 @@ impl Channel {
         Self { current: None, host: room(), other: room(), passed: 0 }
     }
 
-    /// Queues a die that has data to move.
+    /// Queues a die that has data to transfer.
     pub(super) fn ask(&mut self, die: u32, freight: Freight) {
         match freight {
             Freight::HostRead => self.host.push_back(die),
@@ -148,7 +148,7 @@ impl Channel {
         }
     }
 
-    /// The die to serve now, if the channel is idle and a die waits. At most `reads_first` reads pass any other
+    /// Returns the die to serve, if the channel is idle and a die waits. At most `reads_first` reads overtake any other
     /// transfer.
     pub(super) fn begin(&mut self, reads_first: u32) -> Option<u32> {
         if self.current.is_some() {

@@ -1,5 +1,5 @@
-//! The operations of dies and channels, step by step: sense and send, receive and program, suspend and resume; and the work
-//! in the background, by which rows of the write buffer go to dies and garbage is collected.
+//! The operations of dies and channels, step by step: sense and send, receive and program, suspend and resume; and the
+//! background work: rows of the write buffer go to dies, and garbage is collected.
 //!
 //! A row goes to the next idle die, so that a slow die delays no other. `die.rs` chooses the next operation of a die,
 //! `reclaim.rs` the garbage to collect.
@@ -22,7 +22,7 @@ impl Backend {
         (die.doing, die.since) = (doing, now);
     }
 
-    /// A page read has been queued for `die`.
+    /// Notes that a page read has been queued for `die`.
     pub(super) fn read_waits(&mut self, die: u32) {
         match self.dies[die as usize].doing {
             Doing::Nothing => self.go_on(die),
@@ -31,7 +31,7 @@ impl Backend {
         }
     }
 
-    /// Suspends the long operation for the reads that wait, if that is allowed and gains time.
+    /// Suspends the long operation for waiting reads, if that is allowed and saves time.
     fn interrupt(&mut self, die: u32, what: Long) {
         let left = self.timers.get(die) - self.now;
         let may =
@@ -47,10 +47,10 @@ impl Backend {
         self.sense(die, self.params.timing.suspend);
     }
 
-    /// The register of a die is free: begins the next operation.
+    /// Begins the next operation of a die whose register is free.
     pub(super) fn go_on(&mut self, die: u32) {
         let reads = self.reads.waits(die);
-        // Garbage collection that no write waits for runs while no read waits.
+        // Garbage collection that no write waits for runs only while no read waits.
         let leisure = !reads && self.reclaim[die as usize].is_active();
         let background = leisure || self.background_waits(die);
         match self.dies[die as usize].choose(reads, background, self.params.reads_first) {
@@ -62,7 +62,7 @@ impl Backend {
         }
     }
 
-    /// Reads the cells for the first waiting page read, which takes `more` than usual.
+    /// Reads the cells for the first waiting page read, which takes `more` longer than usual.
     fn sense(&mut self, die: u32, more: Nanos) {
         let number = self.reads.begin(die);
         self.turn_to(die, Doing::Sense(number));
@@ -73,7 +73,7 @@ impl Backend {
         self.timers.set(die, self.now + span);
     }
 
-    /// How many times the next page has to be read again.
+    /// Draws the number of times that the next page must be read again.
     fn retries(&mut self) -> u32 {
         let (ppm, steps) = (self.params.retry_ppm, self.params.retry_steps);
         if ppm > 0 && self.rng.chance(ppm.into(), 1_000_000) {
@@ -89,7 +89,7 @@ impl Backend {
         self.timers.set(die, self.now + left);
     }
 
-    /// The cells have been read, or a program or an erase has ended.
+    /// Handles the end of a read of cells, a program or an erase.
     pub(super) fn die_timer(&mut self, die: u32) {
         let doing = self.dies[die as usize].doing;
         match doing {
@@ -147,7 +147,7 @@ impl Backend {
         self.timers.set(timer, self.now + span);
     }
 
-    /// A transfer, or a part of it, has ended.
+    /// Handles the end of a transfer, or of a part of it.
     pub(super) fn channel_timer(&mut self, channel: u32) {
         let die = self.channels[channel as usize].end();
         let doing = self.dies[die as usize].doing;
@@ -178,7 +178,7 @@ impl Backend {
         self.plan();
     }
 
-    /// The data of a row has arrived: begins to program it.
+    /// Begins to program a row whose data has arrived.
     fn program(&mut self, die: u32, stream: Stream, first: u32) {
         let what = Long::Program(stream, first);
         self.turn_to(die, Doing::Busy(what));
@@ -188,7 +188,7 @@ impl Backend {
         }
     }
 
-    /// Records the operation of `die` from its begin until now.
+    /// Records the operation of `die` from its beginning until now.
     fn note(&self, die: u32, activity: Activity) {
         let Some(log) = &self.occupancy else { return };
         let start: Instant = self.dies[die as usize].since;
@@ -202,7 +202,7 @@ impl Backend {
         self.params.geometry.row_units()
     }
 
-    /// Returns whether `die` has work besides reads that the host will have to wait for sooner or later.
+    /// Returns whether `die` has work besides reads, for which the host will eventually wait.
     pub(super) fn background_waits(&self, die: u32) -> bool {
         let reclaim = &self.reclaim[die as usize];
         if !self.ftl.host_has_room(die) {
@@ -211,7 +211,7 @@ impl Backend {
         reclaim.is_due() || self.buffer.has_row(self.row_units())
     }
 
-    /// Gives rows that wait in the buffer to idle dies.
+    /// Assigns rows that wait in the buffer to idle dies.
     pub(super) fn offer(&mut self) {
         let dies = self.params.geometry.dies();
         for _ in 0..dies {
@@ -228,7 +228,7 @@ impl Backend {
         }
     }
 
-    /// Begins the background work of `die`; false if there is none.
+    /// Begins background work of `die`. Returns false if there is none.
     pub(super) fn begin_background(&mut self, die: u32) -> bool {
         let marks = self.params.watermarks;
         let host = self.buffer.has_row(self.row_units()) && self.ftl.host_has_room(die);
@@ -283,7 +283,7 @@ impl Backend {
         self.reclaim[die as usize].owe(row);
     }
 
-    /// A row has been programmed: its units are in flash now.
+    /// Handles the end of programming a row: its units are in flash.
     pub(super) fn programmed(&mut self, die: u32, stream: Stream, first: u32) {
         if stream == Stream::Reclaim {
             return self.reclaim[die as usize].programmed(&mut self.ftl, die, first);
@@ -298,8 +298,8 @@ impl Backend {
         self.ftl.finish_row(die, Stream::Host, used);
     }
 
-    /// The power goes while garbage is collected on `die`: the current operation takes effect, and the remaining
-    /// units stay where they are.
+    /// Handles a power loss during garbage collection on `die`: the current operation takes effect, and the remaining
+    /// units stay in place.
     pub(super) fn give_up(&mut self, die: u32) {
         let busy = self.dies[die as usize].aside.map(|aside| aside.what);
         match (self.dies[die as usize].doing, busy) {

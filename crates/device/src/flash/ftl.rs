@@ -1,10 +1,10 @@
-//! The flash translation layer without time: keeps the mapping, the blocks, and the next rows to write consistent.
+//! The flash translation layer without time: keeps the mapping, the blocks, and the write positions consistent.
 //!
-//! The mapping is two flat tables of 32 bits an entry, so that a device of N GiB costs a little more than 2 N MiB:
-//! the place of each logical unit (in flash, in the write buffer, or nowhere), and the logical unit written last to
-//! each unit of flash. Every change of it goes through here, so that the counts of valid units in `blocks.rs` always
-//! agree with it. `dies.rs` decides when rows are programmed and blocks are reclaimed; `reclaim.rs` decides which
-//! units are moved.
+//! The mapping consists of two flat tables with entries of 32 bits, so that a device of N GiB costs slightly more than
+//! 2 N MiB: the place of each logical unit (in flash, in the write buffer, or nowhere), and the logical unit written
+//! last to each unit of flash. Every change goes through this file, so that the counts of valid units in `blocks.rs`
+//! always agree with it. `dies.rs` decides when rows are programmed and blocks are reclaimed; `reclaim.rs` decides
+//! which units are moved.
 
 use super::blocks::Blocks;
 use super::geometry::Geometry;
@@ -12,8 +12,8 @@ use super::geometry::Geometry;
 /// No block.
 const NONE: u32 = u32::MAX;
 
-/// The source of a write. Each stream has an open block of its own on every die, so that cold data does not mix with
-/// hot data.
+/// The source of a write. Each stream has its own open block on every die, so that cold data does not mix with hot
+/// data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stream {
     /// The host.
@@ -22,7 +22,7 @@ pub(super) enum Stream {
     Reclaim,
 }
 
-/// Where a stream writes next on a die.
+/// The write position of a stream on a die.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     /// The open block; `NONE` if the next row needs a new one.
@@ -38,13 +38,13 @@ const NOWHERE: Point = Point { block: NONE, page: 0 };
 pub struct FlashStats {
     /// Units that the host wrote.
     pub host_units: u64,
-    /// Written units that replaced older contents in the buffer, so that those never reached flash.
+    /// Units written by the host that replaced older contents still in the buffer.
     pub absorbed_units: u64,
-    /// Units programmed: the host's, moved ones, and padding.
+    /// Units programmed: those of the host, moved units, and padding.
     pub programmed_units: u64,
     /// Programmed units that garbage collection moved.
     pub moved_units: u64,
-    /// Programmed units that padded rows which were not full.
+    /// Programmed units that padded incomplete rows.
     pub padding_units: u64,
     /// Blocks erased.
     pub erased_blocks: u64,
@@ -52,12 +52,12 @@ pub struct FlashStats {
     pub valid_units: u64,
     /// Times that a program or an erase was interrupted for reads.
     pub suspensions: u64,
-    /// Pages that had to be read again.
+    /// The number of repeated page reads.
     pub retries: u64,
 }
 
 impl FlashStats {
-    /// Units programmed for each unit that the host wrote, in thousandths; 0 if it wrote none.
+    /// Returns the units programmed for each unit written by the host, in thousandths; 0 if it wrote none.
     #[must_use]
     pub fn write_amplification_permille(&self) -> u64 {
         (self.programmed_units * 1000).checked_div(self.host_units).unwrap_or(0)
@@ -76,7 +76,7 @@ pub(super) struct Ftl {
 }
 
 impl Ftl {
-    /// A device of `logical` units, none of them written.
+    /// Creates a device of `logical` unwritten units.
     pub(super) fn new(geometry: Geometry, logical: u32) -> Self {
         let flash = u32::try_from(geometry.units()).expect("checked when parameters were read");
         Self {
@@ -97,12 +97,12 @@ impl Ftl {
         self.mapping.find(logical)
     }
 
-    /// The logical unit with its newest contents in `unit` of flash, if there is one.
+    /// Returns the logical unit whose newest contents are in `unit` of flash, if there is one.
     pub(super) fn owner(&self, unit: u32) -> Option<u32> {
         self.mapping.owner(unit)
     }
 
-    /// Moves `logical` to a slot of the buffer, or to nowhere. Returns its place before.
+    /// Moves `logical` to a slot of the buffer, or to nowhere. Returns its previous place.
     pub(super) fn supersede(&mut self, logical: u32, place: Place) -> Place {
         debug_assert!(!matches!(place, Place::Flash(_)), "flash is written by rows");
         let before = self.mapping.set(logical, place);
@@ -134,8 +134,8 @@ impl Ftl {
         }
     }
 
-    /// Begins the next row of `stream` on `die`, to be programmed now; returns its first unit. The stream programs no
-    /// other row on this die until [`finish_row`](Self::finish_row).
+    /// Begins the next row of `stream` on `die`, and returns its first unit. The stream programs no other row on this
+    /// die until [`finish_row`](Self::finish_row).
     ///
     /// # Panics
     /// If the row needs a new block and none is free.
@@ -151,8 +151,8 @@ impl Ftl {
         self.geometry.first_unit(block, page)
     }
 
-    /// Moves the contents of `logical`, which were at `expected` when they were taken, to `unit` of flash, unless
-    /// newer contents have replaced them in the meantime.
+    /// Moves the contents of `logical`, which were read from `expected`, to `unit` of flash, unless newer contents have
+    /// replaced them since.
     pub(super) fn commit(&mut self, logical: u32, expected: Place, unit: u32) {
         if self.mapping.find(logical) != expected {
             return;
@@ -165,7 +165,7 @@ impl Ftl {
         }
     }
 
-    /// The row that was begun last is programmed; `used` of its units are data and the others are padding.
+    /// Ends the row begun last; `used` of its units are data and the others are padding.
     pub(super) fn finish_row(&mut self, die: u32, stream: Stream, used: u32) {
         let (row, pages) = (self.geometry.row_units(), self.geometry.pages_per_block);
         self.stats.programmed_units += u64::from(row);
@@ -181,7 +181,7 @@ impl Ftl {
         }
     }
 
-    /// A block is empty and erased.
+    /// Makes an empty block free after its erasure.
     pub(super) fn erase(&mut self, block: u32) {
         self.blocks.erase(block);
         self.stats.erased_blocks += 1;
@@ -213,7 +213,7 @@ impl Ftl {
 /// No unit.
 const ABSENT: u32 = u32::MAX;
 
-/// Where a logical unit is.
+/// The place of a logical unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     /// The unit was never written, or has been discarded since.
@@ -226,14 +226,14 @@ pub(super) enum Place {
 
 #[derive(Clone, Debug)]
 struct Mapping {
-    /// By logical unit: a unit of flash; above those numbers, a slot of the buffer; or `ABSENT`.
+    /// By logical unit: a unit of flash, a slot of the buffer (encoded as a greater number), or `ABSENT`.
     places: Vec<u32>,
-    /// By unit of flash: the logical unit that was written there last, or `ABSENT`.
+    /// By unit of flash: the logical unit last written there, or `ABSENT`.
     owners: Vec<u32>,
 }
 
 impl Mapping {
-    /// A table of `logical` units that are nowhere, and of `flash` units that hold nothing.
+    /// Creates a table of `logical` unmapped units, and `flash` empty units.
     pub(super) fn new(logical: u32, flash: u32) -> Self {
         Self { places: vec![ABSENT; logical as usize], owners: vec![ABSENT; flash as usize] }
     }
@@ -253,7 +253,7 @@ impl Mapping {
         }
     }
 
-    /// Sets the place of `logical` to `place`; returns its place before.
+    /// Sets the place of `logical`. Returns its previous place.
     pub(super) fn set(&mut self, logical: u32, place: Place) -> Place {
         let before = self.find(logical);
         self.places[logical as usize] = match place {
@@ -267,7 +267,7 @@ impl Mapping {
         before
     }
 
-    /// The logical unit with its newest contents in `unit` of flash, if there is one.
+    /// Returns the logical unit whose newest contents are in `unit` of flash, if there is one.
     pub(super) fn owner(&self, unit: u32) -> Option<u32> {
         let logical = self.owners[unit as usize];
         (logical != ABSENT && self.places[logical as usize] == unit).then_some(logical)

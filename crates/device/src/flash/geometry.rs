@@ -1,10 +1,10 @@
-//! The figures of the flash: its division into channels, dies, planes, blocks and pages, with the arithmetic of
-//! addresses, and the durations of NAND operations, transfers, the controller and the host link.
+//! The figures of the flash: channels, dies, planes, blocks and pages, with the arithmetic of addresses, and the
+//! durations of NAND operations, transfers, the controller and the host link.
 //!
-//! The planes of a die work in step: a *row* is the pages with one number in all planes of a die, a *block* here the
-//! erase blocks with one number in all of them. A row is programmed in one step, and a block erased in one step.
-//! Addresses count *units* of 4 KiB, in the order row, block, die. Of time there is only the arithmetic between rates
-//! and durations; queueing is elsewhere.
+//! The planes of a die operate together: a *row* consists of the pages with one number in all planes of a die, and a
+//! *block* of the erase blocks with one number in all planes. A row is programmed, and a block erased, in one step.
+//! Addresses count *units* of 4 KiB, in the order row, block, die. Queueing is modelled elsewhere; this file only
+//! converts rates to durations.
 
 use blkmq_core::{Instant, Nanos, SECTOR_SIZE};
 
@@ -16,13 +16,13 @@ pub(super) const UNIT_SECTORS: u32 = UNIT / SECTOR_SIZE;
 /// The numbers of channels, dies, planes, blocks and pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// Channels between controller and dies.
+    /// The number of channels between the controller and the dies.
     pub channels: u32,
-    /// Dies that share one channel.
+    /// The number of dies on each channel.
     pub dies_per_channel: u32,
     /// Planes of a die.
     pub planes: u32,
-    /// Bytes in a page of one plane, a multiple of [`UNIT`].
+    /// The bytes in a page of one plane, a multiple of [`UNIT`].
     pub page_size: u32,
     /// Pages of a block, in each of its planes.
     pub pages_per_block: u32,
@@ -61,7 +61,7 @@ impl Geometry {
         self.dies() * self.blocks_per_die
     }
 
-    /// The channel of a die. Dies are numbered across the channels, so that neighbours do not share one.
+    /// Returns the channel of a die. Consecutive dies are on different channels.
     #[must_use]
     pub const fn channel_of(&self, die: u32) -> u32 {
         die % self.channels
@@ -92,7 +92,7 @@ impl Geometry {
     }
 }
 
-/// Times and rates of a device.
+/// The times and rates of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
     /// Cells to page register: tR.
@@ -101,40 +101,41 @@ pub struct Timing {
     pub program: Nanos,
     /// Erasing a block: tERASE.
     pub erase: Nanos,
-    /// Suspending and resuming a program or an erase, together.
+    /// The total time to suspend and resume a program or an erase.
     pub suspend: Nanos,
-    /// The time of a flush behind the programming of the buffer. If it is not zero, a flush is served alone.
+    /// The time that a flush takes after the buffer has been programmed. If it is not zero, a flush is served
+    /// exclusively.
     pub flush: Nanos,
     /// Bandwidth of a channel.
     pub channel: Rate,
-    /// Bandwidth of the host link, in each direction.
+    /// The bandwidth of the host link in each direction.
     pub link: Rate,
-    /// Bandwidth into the write buffer.
+    /// The bandwidth into the write buffer.
     pub buffer: Rate,
-    /// Bandwidth at which discards and writes of zeroes remove mappings.
+    /// The rate at which discards and writes of zeroes unmap data.
     pub discard: Rate,
-    /// How long a read occupies the controller.
+    /// The time that a read occupies the controller.
     pub read_command: Nanos,
-    /// How long any other command occupies the controller.
+    /// The time that any other command occupies the controller.
     pub write_command: Nanos,
-    /// Further latency of a read, which occupies no resource.
+    /// The additional latency of a read, which occupies no resource.
     pub read_latency: Nanos,
     /// Like `read_latency`, but for any other command.
     pub write_latency: Nanos,
 }
 
-/// A rate in MB (10^6 bytes) a second.
+/// A rate in MB (10^6 bytes) per second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate(u32);
 
 impl Rate {
-    /// `mbps` million bytes a second; with 0, every transfer takes no time.
+    /// Creates a rate of `mbps` million bytes per second; with 0, transfers take no time.
     #[must_use]
     pub const fn new(mbps: u32) -> Self {
         Self(mbps)
     }
 
-    /// How long `bytes` take, rounded up.
+    /// Returns the duration of a transfer of `bytes`, rounded up.
     #[must_use]
     pub const fn time(self, bytes: u64) -> Nanos {
         if self.0 == 0 { Nanos::ZERO } else { Nanos((bytes * 1000).div_ceil(self.0 as u64)) }
@@ -146,7 +147,7 @@ impl Rate {
 pub(super) struct Server(Instant);
 
 impl Server {
-    /// Serves an arrival at `at` for `span`; returns when the service ends.
+    /// Serves an arrival at `at` for `span`. Returns the end of the service.
     pub(super) fn serve(&mut self, at: Instant, span: Nanos) -> Instant {
         self.0 = self.0.max(at) + span;
         self.0

@@ -1,5 +1,5 @@
-//! The commands of the host: reads are looked up and sent to dies, writes go into the buffer, flushes wait until the
-//! buffer has been emptied, discards unmap units.
+//! The commands of the host: reads are mapped and sent to dies, writes go into the buffer, flushes wait until the
+//! buffer is empty, discards unmap units.
 
 use super::backend::Backend;
 use super::ftl::Place;
@@ -8,7 +8,7 @@ use super::requests::PageRead;
 use blkmq_core::{Nanos, Op};
 
 impl Backend {
-    /// The controller has decoded a command.
+    /// Handles a command that the controller has decoded.
     pub(super) fn decoded(&mut self, which: u32) {
         if self.is_flushing {
             self.held.push_back(which);
@@ -37,7 +37,7 @@ impl Backend {
         }
     }
 
-    /// Looks up reads in order, as far as there is room for their page reads.
+    /// Issues the page reads of waiting reads in order, as far as there is room.
     pub(super) fn plan(&mut self) {
         while let Some(which) = self.unplanned.front().copied() {
             if !self.look_up(which) {
@@ -48,8 +48,8 @@ impl Backend {
         }
     }
 
-    /// Sends a read to the dies, row by row; units that are not in flash pass the link immediately. False if there is
-    /// no room for all page reads.
+    /// Sends a read to the dies row by row; units that are not in flash are transferred over the link immediately.
+    /// Returns false if there is no room for all page reads.
     fn look_up(&mut self, which: u32) -> bool {
         let mut request = *self.requests.get(which);
         let mut elsewhere = 0;
@@ -70,7 +70,7 @@ impl Backend {
             }
             request.next += units;
             request.reading += 1;
-            // The die uses only the number of the request.
+            // The die only uses the number of the request.
             self.read_waits(die);
         }
         *self.requests.get(which) = request;
@@ -87,7 +87,7 @@ impl Backend {
         }
     }
 
-    /// Passes this many units of a read over the link to the host.
+    /// Transfers this many units of a read over the link to the host.
     pub(super) fn pass(&mut self, which: u32, units: u32) {
         let bytes = (u64::from(units) * u64::from(UNIT)).min(self.requests.get(which).bytes);
         let span = self.link_time(bytes);
@@ -96,7 +96,7 @@ impl Backend {
         request.passed = request.passed.max(passed);
     }
 
-    /// Ends a read if all of its data has come.
+    /// Ends a read if all of its data has been transferred.
     pub(super) fn read_is_over(&mut self, which: u32) {
         let request = self.requests.get(which);
         if request.reading == 0 && request.next == request.end {
@@ -105,7 +105,7 @@ impl Backend {
         }
     }
 
-    /// Moves the data of a write over the link, and then into the buffer at the buffer's bandwidth.
+    /// Transfers the data of a write over the link, and into the buffer at the buffer's bandwidth.
     fn receive(&mut self, which: u32) {
         let bytes = self.requests.get(which).bytes;
         let direction = usize::from(self.params.link_duplex);
@@ -115,13 +115,13 @@ impl Backend {
         self.landing.push_back((landed, which));
     }
 
-    /// The data of a write has arrived.
+    /// Handles the arrival of the data of a write.
     pub(super) fn landed(&mut self, which: u32) {
         self.stalled.push_back(which);
         self.admit();
     }
 
-    /// Takes writes into the buffer in order, as far as there is room, and offers full rows to dies.
+    /// Admits writes to the buffer in order, as far as there is room, and offers full rows to dies.
     pub(super) fn admit(&mut self) {
         while let Some(which) = self.stalled.front().copied() {
             let done = self.store(which);
@@ -134,7 +134,7 @@ impl Backend {
         }
     }
 
-    /// Puts the remaining units of a write into the buffer; false if there is no room for all of them.
+    /// Puts the remaining units of a write into the buffer. Returns false if there is no room for all of them.
     fn store(&mut self, which: u32) -> bool {
         let mut request = *self.requests.get(which);
         while request.next < request.end {
@@ -147,8 +147,8 @@ impl Backend {
         request.next == request.end
     }
 
-    /// Puts one unit into the buffer, in place of older contents if they are still queued there; false if the buffer
-    /// is full.
+    /// Puts one unit into the buffer, replacing older contents if they are still queued. Returns false if the buffer is
+    /// full.
     fn put(&mut self, logical: u32) -> bool {
         let waits = match self.ftl.find(logical) {
             Place::Buffer(slot) => self.buffer.is_queued(slot),
@@ -164,7 +164,7 @@ impl Backend {
         true
     }
 
-    /// All of a write is in the buffer: it completes, unless it must be durable.
+    /// Completes a write that is entirely in the buffer, unless it must be durable.
     fn written(&mut self, which: u32) {
         if self.requests.get(which).fua {
             let position = self.buffer.drain();
@@ -177,7 +177,7 @@ impl Backend {
         self.finish(which, ends);
     }
 
-    /// Unmaps all units that a request covers.
+    /// Unmaps all units that a request covers completely.
     fn forget(&mut self, which: u32) {
         let request = *self.requests.get(which);
         for logical in request.next..request.end {
@@ -187,13 +187,13 @@ impl Backend {
         }
     }
 
-    /// The position up to which the contents of the buffer have been programmed. O(dies).
+    /// Returns the position up to which the buffer has been programmed. O(dies).
     pub(super) fn durable(&self) -> u64 {
         let rows = self.dies.iter().map(|die| die.position);
         rows.fold(self.buffer.position(), u64::min)
     }
 
-    /// Ends the requests that wait for a position that the buffer has been programmed up to.
+    /// Ends the requests that wait for a position up to which the buffer has been programmed.
     pub(super) fn drained(&mut self) {
         if self.draining.is_empty() {
             return;

@@ -1,11 +1,11 @@
 //! The flash device: a solid-state drive with channels, dies, a write buffer and garbage collection.
 //!
-//! Its page (`doc/flash.md`) describes the model, lists the drives behind the presets, compares them, and names the
-//! limits of the model. It stores no data.
+//! Its page (`doc/flash.md`) describes the model and its limits, lists the drives behind the presets, and compares them
+//! with the model. It stores no data.
 //!
-//! One device behind one mutex, a [`FlashDrive`], serves all hardware queues; it behaves the same in virtual and in
-//! real time. A hardware queue hands requests to it, and takes them back when they end. It never reports busy: a
-//! device takes as many commands as there are driver tags, and makes them wait inside.
+//! One device behind a mutex, a [`FlashDrive`], serves all hardware queues, and behaves the same in virtual and in real
+//! time. A hardware queue passes requests to it, and takes them back when they end. It never reports busy: a device
+//! takes as many commands as there are driver tags, and queues them inside.
 
 mod age;
 mod backend;
@@ -46,7 +46,7 @@ pub(crate) const ABOUT: About = About {
     parameters: read::PARAMETERS,
 };
 
-/// The device that `given` describes.
+/// Builds the device that `given` describes.
 pub(crate) fn build(
     given: &Description<'_>,
     host: &MachineShape,
@@ -63,7 +63,7 @@ pub(crate) fn build(
     })
 }
 
-/// The hardware queues of a flash device, all on one drive.
+/// Returns the hardware queues of a flash device, which share one drive.
 pub(crate) fn queues<P: Send + 'static>(
     params: &FlashParams,
     drive: &FlashDrive,
@@ -82,7 +82,7 @@ struct FlashQueue {
     /// The tokens of the requests inside the device, by driver tag.
     tokens: Vec<Option<Inflight>>,
     inside: u32,
-    /// The write buffer is volatile, so that FUA has a meaning.
+    /// Whether the write buffer is volatile, so that FUA has a meaning.
     volatile: bool,
 }
 
@@ -142,10 +142,10 @@ impl<P> DeviceQueue<P> for FlashQueue {
     }
 }
 
-/// A flash device, shared by its hardware queues and by code that reads its counters; clones are the same device.
+/// A flash device, shared by its hardware queues and by code that reads its counters; clones refer to the same device.
 ///
-/// One mutex protects all of it. The tables are allocated when the hardware queues are made for the first time, so
-/// that a device that is only described costs nothing.
+/// A mutex protects the whole device. The tables are allocated when the hardware queues are first made, so that a
+/// device that is only described costs nothing.
 #[derive(Clone)]
 pub struct FlashDrive(Arc<OnceLock<Mutex<Backend>>>);
 
@@ -154,13 +154,13 @@ impl FlashDrive {
         Self(Arc::new(OnceLock::new()))
     }
 
-    /// Powers the device on: makes it the first time, restarts it with its contents later.
+    /// Powers the device on: creates it the first time, and later restarts it with its contents.
     fn power_on(&self, params: &FlashParams, occupancy: Option<&OccupancyLog>) {
         let make = || Mutex::new(Backend::new(params, occupancy.cloned()));
         if self.0.get().is_some() {
             self.backend().restart();
         } else {
-            // Two threads may meet here; then one of them makes the device.
+            // If two threads meet here, one of them creates the device.
             self.0.get_or_init(make);
         }
     }
@@ -170,8 +170,8 @@ impl FlashDrive {
         backend.lock().expect("no panic happens under this lock")
     }
 
-    /// Units written and moved since the device was made, up to the last time passed to it. All zero before its
-    /// hardware queues are made.
+    /// Returns the units written and moved since the device was created, up to the last time passed to it. All zero
+    /// before its hardware queues are made.
     #[must_use]
     pub fn stats(&self) -> FlashStats {
         if self.0.get().is_some() { self.backend().stats() } else { FlashStats::default() }

@@ -1,8 +1,8 @@
-//! The flash device's parameters, typed, the shape and limits of the device that follow from them, and the figures of
-//! real drives in the form of parameters. `read.rs` reads, rounds and clamps them.
+//! The typed parameters of a flash device, the shape and limits derived from them, and the figures of real drives as
+//! parameters. `read.rs` reads, rounds and clamps them.
 //!
-//! The device's page (`doc/flash.md`) has the sources of the figures, and compares the model with the published
-//! results of each drive; `tests/flash.rs` tests that agreement.
+//! The device's page (`doc/flash.md`) has the sources of the figures, and compares the model with the published results
+//! of each drive; `tests/flash.rs` checks the comparison.
 
 use super::age::Preconditioned;
 use super::geometry::{Geometry, Timing, UNIT};
@@ -11,7 +11,7 @@ use crate::basics;
 use blkmq_core::Limits;
 use blkmq_engine::{DEFAULT_TIMEOUT, DeviceShape, WriteCache};
 
-/// The parameters of a flash device, all decided.
+/// The final parameters of a flash device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashParams {
     /// Hardware queues.
@@ -22,37 +22,37 @@ pub struct FlashParams {
     pub blocksize: u32,
     /// Size in MiB.
     pub size: u64,
-    /// Sectors in a request; 0 for the default.
+    /// The maximum sectors of a request; 0 for the default.
     pub max_sectors: u32,
-    /// The device supports discard.
+    /// Whether the device supports discards.
     pub discard: bool,
-    /// The device's report about its write buffer.
+    /// The write cache that the device reports.
     pub cache: WriteCache,
     /// The number and size of channels, dies, blocks and pages.
     pub geometry: Geometry,
     /// The times and rates of the device.
     pub timing: Timing,
-    /// The link moves data in both directions at the same time.
+    /// Whether the link transfers data in both directions at the same time.
     pub link_duplex: bool,
     /// Write buffer in KiB.
     pub buffer_kib: u32,
-    /// Programs and erases may be interrupted for reads.
+    /// Whether programs and erases may be suspended for reads.
     pub suspend: bool,
-    /// Reads that pass a program or an erase, at most.
+    /// The maximum number of reads that overtake a program or an erase.
     pub reads_first: u32,
-    /// When garbage collection begins and ends.
+    /// The numbers of free blocks at which garbage collection begins and ends.
     pub watermarks: Watermarks,
     /// How the device was written before the first request.
     pub preconditioned: Preconditioned,
     /// Page reads in a million that have to be repeated.
     pub retry_ppm: u32,
-    /// How often a page is read again, at most.
+    /// The maximum number of repetitions of a page read.
     pub retry_steps: u32,
     /// The seed of retries and of preconditioning.
     pub seed: u64,
-    /// Arrivals to record; `None` for no log.
+    /// The number of arrivals to record; `None` for no log.
     pub log_size: Option<usize>,
-    /// Spans to record; `None` for no log.
+    /// The number of spans to record; `None` for no log.
     pub occupancy_size: Option<usize>,
 }
 
@@ -79,7 +79,7 @@ impl FlashParams {
         }
     }
 
-    /// Slots of the write buffer.
+    /// Returns the number of slots in the write buffer.
     #[must_use]
     pub fn buffer_units(&self) -> u32 {
         self.buffer_kib / (UNIT / 1024)
@@ -89,7 +89,7 @@ impl FlashParams {
 /// A preset: the figures of one drive.
 pub(super) struct Preset {
     pub(super) name: &'static str,
-    /// The most hardware queues; there are as many as CPUs, up to this number.
+    /// The maximum number of hardware queues; the default is one for each CPU, up to this number.
     pub(super) most_queues: u16,
     pub(super) pairs: &'static [(&'static str, &'static str)],
 }

@@ -1,7 +1,7 @@
-//! The flash device's parameters by name: their defaults and help texts, and how they are parsed from pairs.
+//! The parameters of a flash device by name: defaults, help texts, and parsing from pairs.
 //!
-//! A preset is pairs as well, read before the others. A value that is changed or has no effect is reported in a note;
-//! an invalid one is an error.
+//! A preset is a list of pairs, too, which is read first. A value that is changed or has no effect is reported in a
+//! note; an invalid one is an error.
 
 use super::age::Preconditioned;
 use super::geometry::{Geometry, Rate, Timing, UNIT};
@@ -13,20 +13,19 @@ use crate::{MachineShape, ParamError, Parameter};
 use blkmq_core::{Given, Nanos, PairError, Unit};
 use blkmq_engine::WriteCache;
 
-/// The largest device: 2 TiB, so that units of flash and slots of the buffer fit 32 bits for any spare area.
+/// The largest device: 2 TiB, so that units of flash and slots of the buffer fit 32 bits with any spare area.
 const MAX_MIB: u64 = 2 << 20;
 /// The longest duration of any parameter: a minute.
 const MAX_NS: u64 = 60_000_000_000;
 /// Units in a MiB.
 const MIB_UNITS: u64 = (1 << 20) / UNIT as u64;
-/// Blocks that a die needs besides those for the mapped units and those that garbage collection keeps free: one that
-/// the host writes, one that garbage collection writes, and one for chance.
+/// The number of blocks of a die in addition to those for mapped units and those that garbage collection keeps free:
+/// one that the host writes, one that garbage collection writes, and one in reserve.
 const EXTRA_BLOCKS: u32 = 3;
 
 impl FlashParams {
-    /// Parses pairs of name and value. Of two pairs with one name the later counts; a pair overrides the preset
-    /// wherever either stands. Also returns notes, a sentence each, on the values that were changed or have no
-    /// effect.
+    /// Parses pairs of name and value; if a name is repeated, the last value counts, and a pair overrides the preset
+    /// wherever it stands. Also returns notes, a sentence each, on values that were changed or have no effect.
     ///
     /// # Errors
     /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
@@ -90,7 +89,7 @@ struct Raw {
     write_cache: Option<bool>,
     fua: bool,
     overprovisioning: u32,
-    /// The parameters that are stored as given; those that every preset sets hold placeholders until then.
+    /// Parameters stored as given; those that every preset sets are placeholders until then.
     done: FlashParams,
 }
 
@@ -157,7 +156,7 @@ impl Raw {
         Ok(())
     }
 
-    /// Sets a parameter of the geometry or the size of the buffer. False if `given` is none of them.
+    /// Sets a parameter of the geometry or the size of the buffer. Returns false if `given` is not one of them.
     fn set_geometry(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         let geometry = &mut self.done.geometry;
         match given.name {
@@ -180,7 +179,7 @@ impl Raw {
         Ok(true)
     }
 
-    /// Sets a time or a rate. False if `given` is none of them.
+    /// Sets a time or a rate. Returns false if `given` is not one of them.
     fn set_timing(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         let timing = &mut self.done.timing;
         let span = || given.measure(Unit::NS, 0..=MAX_NS).map(Nanos);
@@ -204,7 +203,7 @@ impl Raw {
         Ok(true)
     }
 
-    /// Sets a parameter of the behaviour. False if `given` is none of them.
+    /// Sets a parameter of the behaviour. Returns false if `given` is not one of them.
     fn set_behaviour(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         let done = &mut self.done;
         match given.name {
@@ -274,8 +273,8 @@ impl Raw {
         }
     }
 
-    /// Sets the number of blocks from the size and the spare area, and to at least as many as garbage collection
-    /// needs.
+    /// Computes the number of blocks from the size and the spare area, and raises it to the number that garbage
+    /// collection needs.
     fn finish_geometry(&mut self, size: u64, notes: &mut Vec<String>) {
         let geometry = &mut self.done.geometry;
         let on_each = u64::from(geometry.dies()) * u64::from(geometry.block_units());
@@ -292,7 +291,7 @@ impl Raw {
         }
     }
 
-    /// Checks the numbers of units of flash and slots of the buffer, which share 32 bits.
+    /// Checks that the units of flash and the slots of the buffer together fit 32 bits.
     fn check_numbers(&self) -> Result<(), PairError> {
         let geometry = &self.done.geometry;
         let dies = u64::from(geometry.dies()) * u64::from(geometry.blocks_per_die);
@@ -307,7 +306,7 @@ impl Raw {
         Err(PairError::Value { name: "pages_per_block", value, accepted })
     }
 
-    /// Raises the buffer to at least two rows: one that is programmed and one that fills.
+    /// Raises the buffer to at least two rows: one that is being programmed and one that is being filled.
     fn finish_buffer(&mut self, notes: &mut Vec<String>) {
         let least = 2 * self.done.geometry.row_units() * (UNIT / 1024);
         if self.done.buffer_kib < least {
@@ -317,7 +316,7 @@ impl Raw {
     }
 }
 
-/// In the order in which help shows them. An empty default stands for the preset's value.
+/// In the order of the help page. An empty default stands for the preset's value.
 pub(super) const PARAMETERS: &[Parameter] = &[
     parameter(
         "preset",

@@ -1,25 +1,25 @@
-//! Garbage collection on one die: which block is reclaimed, which units are moved out of it, and in which steps.
+//! Garbage collection on one die: the block to reclaim, the units to move out of it, and the steps.
 //!
 //! The choice is greedy: always the block with the fewest valid units. Garbage collection begins when the number of
-//! free blocks falls to the lower watermark and ends when it reaches the upper one. In between it keeps pace with the
-//! host: for every row that the host takes, it first wins one back, so that no write waits for a whole block.
-//! `dies.rs` carries out the steps in time, `age.rs` without time.
+//! free blocks falls to the lower watermark, and ends when it reaches the upper one. In between it keeps pace with the
+//! host: for every row that the host writes, it first reclaims one, so that no write waits for a whole block. `dies.rs`
+//! performs the steps in time, `age.rs` without time.
 
 use super::ftl::{Ftl, Place, Stream};
 
-/// How many free blocks a die is to have.
+/// The target numbers of free blocks of a die.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watermarks {
     /// Garbage collection begins when at most this many blocks are free.
     pub start: u32,
-    /// It ends when this many blocks are free.
+    /// Garbage collection ends when this many blocks are free.
     pub stop: u32,
 }
 
 /// The next step of garbage collection on a die.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// Read the valid units of a row; their number.
+    /// Read the valid units of a row; holds their number.
     Read(u32),
     /// Program a row of units that were read.
     Program,
@@ -27,7 +27,7 @@ pub(super) enum Step {
     Erase(u32),
 }
 
-/// A unit that was read and is to be written to another place.
+/// A unit that was read and must be written to another place.
 #[derive(Clone, Copy, Debug)]
 struct Moved {
     logical: u32,
@@ -45,14 +45,14 @@ struct Victim {
 /// Garbage collection of one die.
 #[derive(Debug)]
 pub(super) struct Reclaim {
-    /// Garbage collection has begun, and has not yet ended.
+    /// Whether garbage collection is in progress.
     active: bool,
     victim: Option<Victim>,
-    /// Blocks that are read to the end and not yet empty: their remaining units are in `carry`.
+    /// Blocks read completely but not yet empty: their remaining units are in `carry`.
     read: Vec<u32>,
-    /// Units read and not yet programmed, in order. Less than two rows.
+    /// Units that were read but not programmed, in order; fewer than two rows.
     carry: Vec<Moved>,
-    /// Units that the host has written, less those that garbage collection has won back since it began.
+    /// Units that the host has written, less those reclaimed since garbage collection began.
     debt: i64,
 }
 
@@ -68,12 +68,12 @@ impl Reclaim {
         }
     }
 
-    /// Returns whether garbage collection is under way, so that reads pass it.
+    /// Returns whether garbage collection is in progress, so that reads may overtake it.
     pub(super) fn is_active(&self) -> bool {
         self.active
     }
 
-    /// Begins if few enough blocks are free and a block is worth reclaiming.
+    /// Begins if few blocks are free and one is worth reclaiming.
     pub(super) fn wake(&mut self, ftl: &mut Ftl, die: u32, marks: Watermarks) {
         if !self.active && ftl.blocks.free(die) <= marks.start && ftl.blocks.has_victim(die) {
             self.active = true;
@@ -86,14 +86,14 @@ impl Reclaim {
         self.active && self.debt > 0
     }
 
-    /// The host has taken a row.
+    /// Notes that the host has written a row.
     pub(super) fn owe(&mut self, row_units: u32) {
         if self.active {
             self.debt += i64::from(row_units);
         }
     }
 
-    /// The next step on `die`; `None` if garbage collection has ended.
+    /// Returns the next step on `die`, or `None` if garbage collection has ended.
     pub(super) fn next(&mut self, ftl: &mut Ftl, die: u32, marks: Watermarks) -> Option<Step> {
         let row = ftl.geometry.row_units();
         while self.active {
@@ -123,14 +123,14 @@ impl Reclaim {
         None
     }
 
-    /// Returns whether it is worth a row to program the remaining units that were read. If that takes a block and gives
-    /// only one back, it is not, and garbage collection has to read more units to program with them.
+    /// Returns whether programming the remaining units that were read is worth a row. It is not if that takes a new
+    /// block and frees only one; then more units must be read to be programmed together.
     fn gains(&self, ftl: &Ftl, die: u32) -> bool {
         let rows = ftl.geometry.pages_per_block;
         self.read.len() > 1 || rows > 1 || ftl.has_begun(die, Stream::Reclaim)
     }
 
-    /// Takes the valid units of the victim's next row that has any, and returns their number; `None` at the end of
+    /// Takes the valid units of the victim's next row that has any, and returns their number, or `None` at the end of
     /// the victim.
     fn read_row(&mut self, ftl: &Ftl) -> Option<u32> {
         let Victim { block, page } = self.victim.expect("the caller has seen one");
@@ -153,7 +153,7 @@ impl Reclaim {
         None
     }
 
-    /// Ends garbage collection; units that have not been moved stay where they are.
+    /// Ends garbage collection; units that were not moved stay in place.
     pub(super) fn give_up(&mut self, ftl: &mut Ftl) {
         let victim = self.victim.take().map(|victim| victim.block);
         self.read.drain(..).chain(victim).for_each(|block| ftl.blocks.close(block));
@@ -161,7 +161,7 @@ impl Reclaim {
         self.active = false;
     }
 
-    /// A row of units that were read has been programmed, from unit `first` on.
+    /// Handles the end of programming a row of moved units, from unit `first` on.
     pub(super) fn programmed(&mut self, ftl: &mut Ftl, die: u32, first: u32) {
         let used = self.carry.len().min(ftl.geometry.row_units() as usize);
         for (unit, moved) in (first..).zip(self.carry.drain(..used)) {

@@ -1,6 +1,6 @@
-//! The host's requests, and the page reads that a read consists of. Tables of fixed size.
+//! The host's requests, and the page reads of reads. Tables of fixed size.
 //!
-//! The number of a request follows from its hardware queue and driver tag; its token stays with the hardware queue
+//! The number of a request is derived from its hardware queue and driver tag; its token stays with the hardware queue
 //! (`mod.rs`).
 
 use blkmq_core::{HwQueue, Instant, Op, SECTOR_SIZE, Tag};
@@ -18,11 +18,11 @@ pub(super) struct Command {
     pub(super) op: Op,
     pub(super) sector: u64,
     pub(super) sectors: u32,
-    /// The write must be durable before it completes; set only if the write buffer is volatile.
+    /// Whether the write must be durable before it completes; set only if the write buffer is volatile.
     pub(super) fua: bool,
 }
 
-/// A request under way.
+/// A request in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) op: Op,
@@ -31,12 +31,12 @@ pub(super) struct Request {
     pub(super) tag: Tag,
     pub(super) bytes: u64,
     /// The units still to be handled: for reads and writes every unit that the range touches, for discards and
-    /// write-zeroes every unit that it covers whole.
+    /// write-zeroes every unit that it covers completely.
     pub(super) next: u32,
     pub(super) end: u32,
-    /// Page reads that have not ended.
+    /// The number of page reads that have not ended.
     pub(super) reading: u32,
-    /// The time when the last data so far has passed the host link.
+    /// The time at which the last data so far has been transferred over the host link.
     pub(super) passed: Instant,
 }
 
@@ -93,14 +93,14 @@ impl Requests {
     }
 }
 
-/// A read of one row, or of a part of it, for one request.
+/// A read of one row, or a part of it, for one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageRead {
     pub(super) request: u32,
     pub(super) units: u32,
 }
 
-/// Page reads that wait for their die or are under way, by number, with a queue of the waiting ones for each die.
+/// Page reads that wait for their die or are in progress, by number, with a queue of waiting ones for each die.
 #[derive(Debug)]
 pub(super) struct PageReads {
     all: Vec<PageRead>,
@@ -123,7 +123,7 @@ impl PageReads {
         }
     }
 
-    /// Queues a page read for `die`; false if there is no room.
+    /// Queues a page read for `die`. Returns false if there is no room.
     pub(super) fn push(&mut self, die: u32, read: PageRead) -> bool {
         let number = self.free;
         if number == NONE {
@@ -144,7 +144,7 @@ impl PageReads {
         self.head[die as usize] != NONE
     }
 
-    /// Begins the next page read of `die`; returns its number.
+    /// Begins the next page read of `die`, and returns its number.
     ///
     /// # Panics
     /// If none waits.

@@ -1,4 +1,4 @@
-//! The translation layer against a naive twin, and the device as a whole with the test in control of time.
+//! Tests of the translation layer against a naive twin, and of the whole device with time controlled by the test.
 
 use super::age::Writer;
 use super::backend::Backend;
@@ -19,7 +19,7 @@ const GEOMETRY: Geometry = Geometry {
     pages_per_block: 5,
     blocks_per_die: 13,
 };
-/// Two dies of thirteen blocks of twenty units hold 520.
+/// Two dies of thirteen blocks of twenty units have 520 units.
 const LOGICAL: u32 = 400;
 const MARKS: Watermarks = Watermarks { start: 2, stop: 4 };
 
@@ -30,8 +30,8 @@ fn params(text: &str) -> FlashParams {
     FlashParams::parse(&pairs, &host).expect("parameters").0
 }
 
-/// The contents of every unit of flash, and the newest contents of every logical unit, which the device itself does
-/// not store. A content is a logical unit and the number of its earlier writes.
+/// The contents of every unit of flash, and the newest contents of every logical unit, which the device itself does not
+/// store. Contents are represented by a logical unit and the number of its earlier writes.
 struct Twin {
     cells: Vec<Option<(u32, u64)>>,
     newest: Vec<Option<u64>>,
@@ -70,7 +70,7 @@ impl Twin {
         ftl.finish_row(die, Stream::Host, row.len() as u32);
     }
 
-    /// Carries out one step; `between` happens after units were read and before they are programmed.
+    /// Performs one step; `between` runs after units were read and before they are programmed.
     fn step(&mut self, ftl: &mut Ftl, reclaim: &mut Reclaim, die: u32) -> bool {
         match reclaim.next(ftl, die, MARKS) {
             None => return false,
@@ -151,7 +151,7 @@ fn garbage_collection_goes_on_until_its_end_and_keeps_what_is_mapped() {
     assert!(!reclaim.is_active(), "there is enough room");
 }
 
-/// Units programmed for each unit written at random, in thousandths, after many of them.
+/// Returns the units programmed for each unit written, in thousandths, after many random writes.
 fn amplification(overprovisioning: u32) -> u64 {
     let logical = 1 << 15;
     let geometry = Geometry {
@@ -178,10 +178,10 @@ fn amplification(overprovisioning: u32) -> u64 {
     programmed * 1000 / u64::from(written)
 }
 
-/// The write amplification by theory. Blocks are reclaimed in the order in which they were filled, as by greedy choice
-/// under uniform writes to large blocks (Desnoyers 2012; Xiang and Kurkoski 2012). If a fraction x of a victim is
-/// valid, then t (1 - x) units are written for each t units of flash, so that x = exp(-t / u (1 - x)) for u logical
-/// units, and 1 / (1 - x) units are programmed for each.
+/// The write amplification by theory. Under uniform writes to large blocks, greedy choice reclaims blocks in the order
+/// in which they were filled (Desnoyers 2012; Xiang and Kurkoski 2012). If a fraction x of a victim is valid, then t (1
+/// - x) units are written for each t units of flash, so that x = exp(-t / u (1 - x)) for u logical units, and 1 / (1 -
+/// x) units are programmed for each.
 fn theory(used: f64) -> f64 {
     let x = (0..10_000).fold(0.5, |x: f64, _| (-used * (1.0 - x)).exp());
     1000.0 / (1.0 - x)
@@ -190,7 +190,7 @@ fn theory(used: f64) -> f64 {
 #[test]
 fn write_amplification_of_random_overwrites_is_what_theory_says() {
     for overprovisioning in [7, 10, 15, 28, 50] {
-        // Two blocks are being filled or are free, on average.
+        // On average, two blocks are being filled or are free.
         let blocks = f64::from((1_u32 << 15) * (100 + overprovisioning)) / 12_800.0;
         let expected = theory((blocks.ceil() - 2.0) * 128.0 / f64::from(1 << 15));
         let model = amplification(overprovisioning) as f64;
@@ -207,7 +207,7 @@ fn write_amplification_of_random_overwrites_is_what_theory_says() {
     }
 }
 
-/// A device and the commands of one hardware queue, with a clock of their own.
+/// A device and the commands of one hardware queue, with a separate clock.
 struct Bench {
     backend: Backend,
     free: Vec<u32>,
@@ -303,8 +303,7 @@ fn being_told_late_changes_nothing() {
                 let op = if rng.chance(1, 2) { Op::Read } else { Op::Write };
                 bench.submit(op, rng.below(1000) * 8, 8 * (1 + rng.below(8)) as u32, false);
             }
-            // Both runs submit at the same times; in between, one advances the device often, the other only at the
-            // end.
+            // Both runs submit at the same times; in between, one advances the device often, the other only at the end.
             let until = bench.now + Nanos::from_millis(100);
             while bench.now < until {
                 bench.now = (bench.now + late).min(until);

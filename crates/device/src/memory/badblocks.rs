@@ -1,10 +1,10 @@
-//! Bad blocks: ranges of sectors that fail, in the notation of null_blk's `badblocks` attribute.
+//! Bad blocks: ranges of failing sectors, in the notation of null_blk's `badblocks` attribute.
 //!
-//! Holds only the ranges; `command.rs` decides how a request fails on one.
+//! Only stores the ranges; `command.rs` decides how a request fails.
 
 use std::collections::BTreeMap;
 
-/// A set of bad sectors. Ranges that overlap or touch are one range.
+/// A set of bad sectors. Ranges that overlap or touch are merged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BadBlocks {
     /// Disjoint ranges: the last sector by the first.
@@ -15,7 +15,7 @@ impl BadBlocks {
     /// The form of a change, for messages.
     pub(crate) const FORM: &str = "+START-END or -START-END, in sectors of 512 bytes, END included";
 
-    /// Applies a change, `+START-END` or `-START-END`; false if it is not of that form (`FORM`).
+    /// Applies a change, `+START-END` or `-START-END`. Returns false if the text has another form.
     pub fn change(&mut self, text: &str) -> bool {
         let parse = || {
             let (first, last) = text.get(1..)?.split_once('-')?;
@@ -58,7 +58,7 @@ impl BadBlocks {
         }
     }
 
-    /// The first bad sector of the `sectors` sectors from `sector` on. O(log n).
+    /// Returns the first bad sector of the `sectors` sectors from `sector` on. O(log n).
     #[must_use]
     pub fn first_in(&self, sector: u64, sectors: u32) -> Option<u64> {
         let end = sector + u64::from(sectors);
@@ -67,7 +67,7 @@ impl BadBlocks {
         before.map(|_| sector).or_else(|| within().map(|(first, _)| *first))
     }
 
-    /// Marks the whole range around `sector` as good.
+    /// Marks the whole range that contains `sector` as good.
     pub(super) fn heal(&mut self, sector: u64) {
         let found = self.ranges.range(..=sector).next_back().map(|(first, last)| (*first, *last));
         if let Some((first, last)) = found.filter(|(_, last)| *last >= sector) {

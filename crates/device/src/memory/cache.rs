@@ -1,17 +1,17 @@
-//! Data that is not durable yet: the dirty sectors of pages, with the number of the completion since which each is
-//! owed to a flush.
+//! Data that is not durable: the dirty sectors of pages, each with the number of the completion since which a flush
+//! must cover it.
 //!
-//! Holds the volatile cache and the writes in flight alike: a read sees the newest bytes of a sector, from either.
+//! Contains the volatile cache as well as writes in flight: a read sees the newest bytes of a sector from either.
 //! `store.rs` decides when pages leave.
 
 use super::image::{Extent, Image, Page, Part, WHOLE, ZEROES, bytes_of, sectors_of};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Not owed: only writes that have not completed dirtied the sector.
+/// No flush must cover the sector: only writes that have not completed dirtied it.
 const NOT_OWED: u64 = u64::MAX;
 
-/// Pages of memory that are kept for the next writes.
+/// The maximum number of pages kept for reuse.
 const SPARES: usize = 256;
 
 /// Dirty sectors of one page.
@@ -19,9 +19,9 @@ const SPARES: usize = 256;
 struct Dirty {
     /// `None` if all dirty sectors are zero.
     data: Option<Box<Page>>,
-    /// The dirty sectors; never empty once the page is marked.
+    /// The dirty sectors; not empty once the page has been marked.
     mask: u8,
-    /// For each sector, the number of the completion since which it is owed.
+    /// For each sector, the number of the completion since which a flush must cover it.
     owed: [u64; 8],
 }
 
@@ -30,7 +30,7 @@ impl Dirty {
         Self { data: None, mask: 0, owed: [NOT_OWED; 8] }
     }
 
-    /// The sectors among `mask` that are owed since before `number`.
+    /// Returns the sectors among `mask` that flushes have had to cover since before `number`.
     fn owed_before(&self, number: u64, mask: u8) -> u8 {
         sectors_of(self.mask & mask)
             .filter(|sector| self.owed[*sector] < number)
@@ -42,9 +42,9 @@ impl Dirty {
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     pages: BTreeMap<u64, Dirty>,
-    /// Memory of pages that have left, at most [`SPARES`]: writes that are in flight one moment need no allocation.
+    /// Pages for reuse, at most [`SPARES`]: a steady number of writes in flight needs no allocation.
     spares: Vec<Box<Page>>,
-    /// The page where write-back for want of room continues.
+    /// The page at which eviction continues.
     cursor: u64,
 }
 
@@ -93,11 +93,11 @@ impl Cache {
         self.pages.range(range).next().map(|(n, _)| *n)
     }
 
-    /// The place for the bytes of `part`. The caller calls [`mark`](Self::mark) next.
+    /// Returns the bytes of `part`, to be written. The caller must call [`mark`](Self::mark) next.
     pub(super) fn slot(&mut self, part: &Part) -> &mut [u8] {
         let dirty = self.pages.entry(part.page).or_insert_with(Dirty::new);
         let data = dirty.data.get_or_insert_with(|| match self.spares.pop() {
-            // Dirty sectors without data are zero; the bytes of others do not count.
+            // Dirty sectors without data are zero; bytes of other sectors do not matter.
             Some(mut page) if dirty.mask != 0 => {
                 *page = ZEROES;
                 page
@@ -125,7 +125,7 @@ impl Cache {
         }
     }
 
-    /// A write of `extent` has completed as number `number`: its dirty sectors are owed to the next flush.
+    /// Notes that a write of `extent` has completed as number `number`: the next flush must cover its dirty sectors.
     pub(super) fn owe(&mut self, extent: Extent, number: u64) {
         for (n, dirty) in self.pages.range_mut(extent.pages()) {
             for sector in sectors_of(dirty.mask & extent.mask(*n)) {
@@ -134,7 +134,7 @@ impl Cache {
         }
     }
 
-    /// Removes sectors of page `n`, which are durable in another way or lost.
+    /// Removes sectors of page `n` that have become durable otherwise, or are lost.
     pub(super) fn forget(&mut self, n: u64, mask: u8) {
         let Some(dirty) = self.pages.get_mut(&n) else { return };
         dirty.mask &= !mask;
@@ -144,7 +144,7 @@ impl Cache {
         }
     }
 
-    /// Writes the sectors of page `n` that are in `mask` back to `image`, if they are dirty.
+    /// Writes the dirty sectors of page `n` that are in `mask` to `image`.
     pub(super) fn write_back(&mut self, n: u64, mask: u8, image: &mut Image) {
         let mask = mask & self.mask(n);
         match self.pages.get(&n).map(|dirty| &dirty.data) {
@@ -161,7 +161,7 @@ impl Cache {
         self.forget(n, mask);
     }
 
-    /// Writes back every sector that has been owed since before `number`. O(pages).
+    /// Writes back every sector that flushes have had to cover since before `number`. O(pages).
     pub(super) fn write_back_owed(&mut self, number: u64, image: &mut Image) {
         let owed = self.pages.iter().map(|(n, dirty)| (*n, dirty.owed_before(number, WHOLE)));
         for (n, mask) in owed.filter(|(_, mask)| *mask != 0).collect::<Vec<_>>() {
@@ -169,8 +169,7 @@ impl Cache {
         }
     }
 
-    /// Writes back pages in ascending order, from where the last call stopped and around, until at most `most` are
-    /// left.
+    /// Writes back pages in ascending order, cyclically from the last position, until at most `most` are left.
     pub(super) fn evict(&mut self, most: usize, image: &mut Image) {
         while self.pages.len() > most {
             let next = self.pages.range(self.cursor..).next().or_else(|| self.pages.iter().next());

@@ -1,18 +1,18 @@
-//! The effect of a request on the store: when it arrives, and when it ends.
+//! The effect of a request on the store, at its arrival and at its end.
 //!
-//! Payloads can be accessed only while a request is handed over, so the bytes move then. When the request ends, its
-//! data becomes durable or is owed to the next flush. The queue decides when a request ends.
+//! Payloads can be accessed only while a request is being submitted, so the bytes are copied then. When the request
+//! ends, its data becomes durable or must be covered by the next flush. The queue decides when a request ends.
 
 use super::image::Extent;
 use super::store::{Landing, Store};
 use blkmq_core::{IoError, IoFlags, IoResult, Op, Payload, SECTOR_SIZE};
 use blkmq_engine::{BioRef, BioTable, Inflight, WriteCache};
 
-/// The work that is left for the end of a request.
+/// The work to do at the end of a request.
 #[must_use]
 #[derive(Debug)]
 pub(super) struct Owed {
-    /// The result of the request, unless the power fails before it ends.
+    /// The result of the request, unless power fails before it ends.
     result: IoResult,
     /// The epoch of the store in which the request arrived.
     epoch: u64,
@@ -40,12 +40,12 @@ enum Extents {
     Many(Vec<Extent>),
 }
 
-/// How far a request gets: bad blocks may stop it.
+/// The extent to which a request is performed: bad blocks may stop it.
 #[derive(Clone, Copy)]
 struct Reach {
-    /// Number of bios that are carried out in full.
+    /// The number of bios performed completely.
     bios: usize,
-    /// Sectors of the next bio that are carried out.
+    /// The sectors of the next bio that are performed.
     sectors: u32,
     result: IoResult,
 }
@@ -54,7 +54,8 @@ fn extent<P>(bio: &BioRef<'_, P>) -> Extent {
     Extent { sector: bio.sector, sectors: bio.sectors }
 }
 
-/// A request arrives. With `at_once` it also ends within the call, so that no other request can come between.
+/// Handles the arrival of a request. With `at_once` it also ends within the call, so that no other request can
+/// intervene.
 pub(super) fn begin<P: Payload>(
     store: &mut Store,
     bios: &BioTable<P>,
@@ -82,7 +83,7 @@ pub(super) fn begin<P: Payload>(
     Owed::new(store, moved.and(reach.result), then)
 }
 
-/// A request ends: does the work left for its end, and returns its result.
+/// Handles the end of a request: does the remaining work, and returns the result.
 pub(super) fn end(store: &mut Store, owed: Owed) -> IoResult {
     if owed.epoch != store.epoch {
         return Err(IoError::IO);
@@ -105,14 +106,14 @@ impl Owed {
         Self { result, epoch: store.epoch, then }
     }
 
-    /// A request that fails and does nothing.
+    /// Returns the work of a request that fails without effect.
     pub(super) fn failed(store: &Store) -> Self {
         Self::new(store, Err(IoError::IO), Then::Nothing)
     }
 }
 
-/// Returns whether every payload of a read or a write that carries data has the length of its bio. Discards and zeroes
-/// use no payload.
+/// Returns whether the payload of every read or write that carries data has the length of its bio. Discards and writes
+/// of zeroes use no payload.
 fn lengths_agree<P: Payload>(bios: &BioTable<P>, rq: &Inflight) -> bool {
     let fits = |bio: BioRef<'_, P>| {
         let len = u64::from(bio.sectors) * u64::from(SECTOR_SIZE);
@@ -140,7 +141,7 @@ fn reach<P>(store: &mut Store, bios: &BioTable<P>, rq: &Inflight) -> Reach {
     Reach { bios: at, sectors: (whole_blocks - start) as u32, result }
 }
 
-/// The bios as far as the request gets, each with the extent of it that is carried out.
+/// Returns the bios that are performed, each with the extent to which it is.
 fn reached<'a, P>(
     bios: &'a BioTable<P>,
     rq: &'a Inflight,

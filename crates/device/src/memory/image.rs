@@ -1,9 +1,8 @@
 //! [`Image`]: the sparse contents of a device, in chunks of pages, and the arithmetic of sector ranges on pages.
 //!
-//! A [`Chunk`] has the pages of one aligned stretch of an image in one allocation. A page of its own would be an
-//! allocation of its own: writes at random places would spend more time in the allocator than on their bytes. The
-//! kernel gives memory to the pages of a chunk as they are first written, so that a chunk with one stored page takes
-//! little more memory than the page.
+//! A [`Chunk`] has the pages of one aligned range of an image in one allocation. With an allocation for each page,
+//! random writes would spend more time in the allocator than on their bytes. The kernel allocates the pages of a chunk
+//! when they are first written, so that a chunk with one stored page takes little more memory than the page.
 
 use blkmq_core::SECTOR_SIZE;
 use std::collections::BTreeMap;
@@ -24,7 +23,7 @@ impl fmt::Debug for Image {
 }
 
 impl Image {
-    /// Copies the bytes from `offset` on into `out`. Zeroes beyond the end of the device.
+    /// Copies the bytes from `offset` on to `out`, with zeroes beyond the end of the device.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) {
         let (mut offset, mut left) = (offset, out);
         while !left.is_empty() {
@@ -36,8 +35,8 @@ impl Image {
         }
     }
 
-    /// Bytes of the stored pages. Their memory comes in chunks of 64 pages, and goes when none of the 64 is stored.
-    /// O(chunks).
+    /// Returns the bytes of the stored pages. Memory is allocated in chunks of 64 pages, and freed when none of them is
+    /// stored. O(chunks).
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.len() * PAGE as u64
@@ -54,7 +53,7 @@ impl Image {
         self.chunks.get(&chunk).map_or(&ZEROES, |chunk| chunk.page(at))
     }
 
-    /// Page `n`, added if it is not stored.
+    /// Returns page `n`, adding it if it is not stored.
     pub(super) fn page_mut(&mut self, n: u64) -> &mut Page {
         let (chunk, at) = place(n);
         self.chunks.entry(chunk).or_insert_with(Chunk::new).page_mut(at)
@@ -84,7 +83,7 @@ impl Image {
     }
 }
 
-/// The number of the chunk that page `n` is in, and its place there.
+/// Returns the number of the chunk that contains page `n`, and the index of the page in it.
 fn place(n: u64) -> (u64, usize) {
     (n / PAGES, (n % PAGES) as usize)
 }
@@ -103,7 +102,7 @@ struct Chunk {
 impl Chunk {
     /// A chunk without a stored page.
     pub(super) fn new() -> Self {
-        // From the kernel, already zero and not yet in memory: do not fill it here.
+        // Allocated as zeroes by the kernel, without using memory yet: do not fill it here.
         Self { stored: 0, bytes: vec![0; PAGES as usize * PAGE].into_boxed_slice() }
     }
 
@@ -122,13 +121,13 @@ impl Chunk {
         &self.bytes.as_chunks().0[at]
     }
 
-    /// Page `at`, stored from now on.
+    /// Returns page `at`, which becomes a stored page.
     pub(super) fn page_mut(&mut self, at: usize) -> &mut Page {
         self.stored |= 1 << at;
         &mut self.bytes.as_chunks_mut().0[at]
     }
 
-    /// Zeroes page `at`, which is no longer stored.
+    /// Zeroes page `at`, which is then not stored.
     pub(super) fn remove(&mut self, at: usize) {
         if self.stored & 1 << at != 0 {
             self.page_mut(at).fill(0);
@@ -158,7 +157,7 @@ impl Chunk {
 }
 
 impl Clone for Chunk {
-    /// Copies the stored pages only, so that the others take no memory in the copy either.
+    /// Copies only stored pages, so that the others take no memory in the copy either.
     fn clone(&self) -> Self {
         let mut copy = Self::new();
         self.stored().for_each(|at| *copy.page_mut(at) = *self.page(at));

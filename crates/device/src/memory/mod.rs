@@ -30,7 +30,7 @@ pub(crate) const ABOUT: About = About {
     parameters: &params::PARAMETERS,
 };
 
-/// The device that `given` describes.
+/// Builds the device that `given` describes.
 pub(crate) fn build(
     given: &Description<'_>,
     host: &MachineShape,
@@ -48,7 +48,7 @@ pub(crate) fn build(
     })
 }
 
-/// The hardware queues of a memory device, all on one store.
+/// Returns the hardware queues of a memory device, which share one store.
 pub(crate) fn queues<P: Payload>(
     params: &MemoryParams,
     store: &MemoryStore,
@@ -64,7 +64,7 @@ struct MemoryQueue {
     irqmode: IrqMode,
     log: Option<ArrivalLog>,
     serving: Ring<Owed>,
-    /// The epoch of the store in which it was made.
+    /// The epoch of the store when the queue was made.
     epoch: u64,
 }
 

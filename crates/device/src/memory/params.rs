@@ -1,5 +1,5 @@
-//! The memory device's parameters: their types, names, defaults and help texts, the shape of the device that follows
-//! from them, and how they are parsed from pairs.
+//! The parameters of a memory device: types, names, defaults, help texts, the shape of the device derived from them,
+//! and parsing from pairs.
 //!
 //! A value that is changed or has no effect is reported in a note; an invalid one is an error.
 
@@ -10,36 +10,36 @@ use crate::{MachineShape, ParamError, Parameter, basics};
 use blkmq_core::{Given, Unit};
 use blkmq_engine::{DEFAULT_TIMEOUT, DeviceShape, WriteCache};
 
-/// The parameters of a memory device, all decided.
+/// The final parameters of a memory device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryParams {
     /// Hardware queues.
     pub submit_queues: u16,
     /// Driver tags per hardware queue.
     pub hw_queue_depth: u32,
-    /// When a request completes.
+    /// The mode of completion.
     pub irqmode: IrqMode,
     /// Logical block size in bytes.
     pub blocksize: u32,
     /// Size in MiB.
     pub size: u64,
-    /// Sectors in a request; 0 for the default.
+    /// The maximum sectors of a request; 0 for the default.
     pub max_sectors: u32,
-    /// The device supports discard.
+    /// Whether the device supports discards.
     pub discard: bool,
     /// Volatile write cache in MiB; 0 for none.
     pub cache_size: u64,
-    /// The device honours FUA, if it has a cache.
+    /// Whether the device honours FUA, if it has a cache.
     pub fua: bool,
     /// Bad blocks at power-on.
     pub badblocks: BadBlocks,
-    /// A bad range heals after it has failed once.
+    /// Whether a bad range heals after it has failed once.
     pub badblocks_once: bool,
-    /// A request is carried out up to its first bad block.
+    /// Whether a request is performed up to its first bad block.
     pub badblocks_partial_io: bool,
-    /// The seed that decides which blocks a crash takes.
+    /// The seed that decides which blocks a crash loses.
     pub seed: u64,
-    /// Arrivals to record; `None` for no log.
+    /// The number of arrivals to record; `None` for no log.
     pub log_size: Option<usize>,
 }
 
@@ -83,8 +83,8 @@ impl MemoryParams {
         }
     }
 
-    /// Parses pairs of name and value. Of two pairs with one name the later counts, except that changes of
-    /// `badblocks` add up. Also returns notes, a sentence each, on the values that were changed or have no effect.
+    /// Parses pairs of name and value; if a name is repeated, the last value counts, except that changes of `badblocks`
+    /// accumulate. Also returns notes, a sentence each, on values that were changed or have no effect.
     ///
     /// # Errors
     /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
@@ -179,7 +179,7 @@ impl Raw {
     }
 }
 
-/// In the order in which help shows them.
+/// In the order of the help page.
 pub(super) static PARAMETERS: [Parameter; 20] = [
     basics::SUBMIT_QUEUES,
     basics::USE_PER_NODE_HCTX,

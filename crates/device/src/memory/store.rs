@@ -1,6 +1,6 @@
 //! The store of a memory device, and [`MemoryStore`], the handle to it.
 //!
-//! Two layers: the durable contents, and above them the dirty sectors that a crash may take. `command.rs` carries out
+//! Two layers: the durable contents, and above them the dirty sectors that a crash may lose. `command.rs` performs
 //! requests on the store; the hardware queue decides when.
 
 use super::badblocks::BadBlocks;
@@ -13,9 +13,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The contents of a memory device, shared by its hardware queues and by code that reads the contents or simulates a
-/// crash; clones are the same store.
+/// crash; clones refer to the same store.
 ///
-/// One mutex protects all of it, and is held while bytes are copied.
+/// A mutex protects the whole store, and is held while bytes are copied.
 #[derive(Clone, Debug)]
 pub struct MemoryStore(Arc<Mutex<Store>>);
 
@@ -28,8 +28,8 @@ impl MemoryStore {
         self.0.lock().expect("no panic happens under this lock")
     }
 
-    /// Copies the newest bytes from byte `offset` on into `out`, as a read that arrived now would see them: includes
-    /// writes in flight, ignores bad blocks. Zeroes beyond the end.
+    /// Copies the newest bytes from byte `offset` on to `out`, as seen by a read that arrives now: includes writes in
+    /// flight, ignores bad blocks. Zeroes beyond the end.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) {
         let store = self.lock();
         let mut image = [0; PAGE];
@@ -44,9 +44,9 @@ impl MemoryStore {
         }
     }
 
-    /// The stored and unstored stretches of `range`, which is in bytes: at least one, at most `most`, and so perhaps
-    /// not all of it. A page is stored if any of its bytes was written since it was last discarded or zeroed as a
-    /// whole, with writes in flight. O(pages stored in the range).
+    /// Returns the stored and unstored parts of `range`, a range of bytes: at least one and at most `most`, which may
+    /// not cover the whole range. A page is stored if any of its bytes was written since it was last discarded or
+    /// zeroed completely, including writes in flight. O(stored pages in the range).
     #[must_use]
     pub fn extents(&self, range: Range<u64>, most: usize) -> Vec<Stretch> {
         let store = self.lock();
@@ -76,35 +76,35 @@ impl MemoryStore {
         extents
     }
 
-    /// The contents that a crash now would certainly leave: a copy, O(stored bytes).
+    /// Returns a copy of the contents that a crash now would certainly preserve. O(stored bytes).
     #[must_use]
     pub fn durable_image(&self) -> Image {
         self.lock().durable.clone()
     }
 
-    /// Bytes that a crash may take: in the cache or in flight.
+    /// Returns the number of bytes that a crash may lose: in the cache or in flight.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
         self.lock().cache.dirty_bytes()
     }
 
-    /// Bytes that the durable contents occupy in memory.
+    /// Returns the memory in bytes that the durable contents occupy.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.lock().durable.bytes()
     }
 
-    /// Power fails and returns. Each logical block that is not durable has either been written back by chance or
-    /// is lost; `seed`, together with the device's own, decides, and never within a block. Every request in flight
-    /// ends with EIO at its time, as if the device had never received it, whether or not its data survived. Returns
-    /// the number of logical blocks lost.
+    /// Simulates a power failure. Each logical block that is not durable has either been written back by chance or is
+    /// lost, never in part; `seed` decides, together with the device's own seed. Every request in flight ends with EIO
+    /// at its time, as if the device had never received it, whether or not its data survived. Returns the number of
+    /// logical blocks lost.
     pub fn crash(&self, seed: u64) -> u64 {
         self.lock().crash(seed)
     }
 
-    /// As [`crash`](Self::crash), and the machine goes down with the device: every request that reaches the hardware queues
-    /// of today from now on ends with EIO and does nothing. Hardware queues that are made later are those of the machine
-    /// that is up again. So a service that still has I/Os in its scheduler does not do them after the cut.
+    /// Like [`crash`](Self::crash), but the machine fails together with the device: every request that reaches the
+    /// present hardware queues from now on ends with EIO and does nothing. Hardware queues made later belong to the
+    /// restarted machine. So I/Os that wait in a scheduler are not performed after the failure.
     pub fn cut_power(&self, seed: u64) -> u64 {
         let mut store = self.lock();
         let lost = store.crash(seed);
@@ -112,7 +112,7 @@ impl MemoryStore {
         lost
     }
 
-    /// Changes the bad blocks while the device runs: `+START-END` or `-START-END`, in sectors, END included.
+    /// Changes the bad blocks of a running device: `+START-END` or `-START-END`, in sectors, END included.
     ///
     /// # Errors
     /// If `change` does not have that form.
@@ -130,7 +130,7 @@ impl MemoryStore {
         self.lock().bad.clone()
     }
 
-    /// An orderly power-off and power-on, for new hardware queues: all contents are durable afterwards.
+    /// Simulates an orderly power cycle, for new hardware queues: all contents are durable afterwards.
     pub(super) fn power_on(&self) {
         let mut store = self.lock();
         let Store { cache, durable, .. } = &mut *store;
@@ -139,12 +139,12 @@ impl MemoryStore {
     }
 }
 
-/// The layer that a write goes to.
+/// The layer that a write changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Landing {
     /// The durable contents.
     Durable,
-    /// The dirty sectors, which a crash may take.
+    /// The dirty sectors, which a crash may lose.
     Volatile,
 }
 
@@ -152,7 +152,7 @@ pub(super) enum Landing {
 pub(super) struct Store {
     durable: Image,
     cache: Cache,
-    /// Pages that the cache may hold; `None` if there is no cache, so that only writes in flight are dirty.
+    /// The maximum pages in the cache; `None` without a cache, so that only writes in flight are dirty.
     room: Option<usize>,
     pub(super) write_cache: WriteCache,
     pub(super) bad: BadBlocks,
@@ -160,11 +160,11 @@ pub(super) struct Store {
     pub(super) partial_io: bool,
     /// Sectors in a logical block.
     pub(super) block: u32,
-    /// Counts completed writes, so that a flush knows which of them came before it.
+    /// The number of completed writes, by which a flush knows the earlier ones.
     number: u64,
     /// Counts the power cycles.
     pub(super) epoch: u64,
-    /// Hardware queues of earlier epochs are those of a machine that is down.
+    /// Hardware queues of earlier epochs belong to a machine that has lost power.
     pub(super) powered: u64,
     seed: u64,
 }
@@ -188,7 +188,7 @@ impl Store {
         }
     }
 
-    /// Passes the newest bytes of `extent` to `put`, piece by piece with the place of each in the extent.
+    /// Passes the newest bytes of `extent` to `put`, in pieces, each with its offset in the extent.
     pub(super) fn read(
         &self,
         extent: Extent,
@@ -218,7 +218,7 @@ impl Store {
         }
     }
 
-    /// Fills `extent` from `get`, piece by piece with the place of each in the extent. Makes room in the cache.
+    /// Fills `extent` from `get`, in pieces, each with its offset in the extent. Makes room in the cache.
     pub(super) fn write(
         &mut self,
         extent: Extent,
@@ -270,7 +270,7 @@ impl Store {
         }
     }
 
-    /// A write of `extent` to the volatile layer has completed. If it promised to be durable, makes it so.
+    /// Completes a write of `extent` to the volatile layer. If `durable`, writes it back.
     pub(super) fn complete(&mut self, extent: Extent, durable: bool) {
         if durable {
             let mut left = extent.pages();
@@ -297,7 +297,7 @@ impl Store {
     /// See [`MemoryStore::crash`].
     fn crash(&mut self, seed: u64) -> u64 {
         let mut rng = Rng::new(self.seed ^ seed.rotate_left(32));
-        // Some crashes take everything and some nothing: those find most.
+        // Crashes that lose everything or nothing are included, because they find most bugs.
         let survive = rng.below(5);
         let block = ((1_u16 << self.block) - 1) as u8;
         let mut lost = 0;

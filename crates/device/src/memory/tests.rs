@@ -109,8 +109,8 @@ impl Model {
     }
 }
 
-/// Carries out one operation on both. Zeroing skips pages that are neither stored nor dirty, so the model asks the
-/// store which those are.
+/// Performs one operation on both. Zeroing skips pages that are neither stored nor dirty, so the model asks the store
+/// for those.
 fn step(rng: &mut Rng, store: &mut Store, model: &mut Model, byte: u8) {
     let first = rng.below(60);
     let sectors = 1 + rng.below((SECTORS as u64 - first).min(20)) as u32;

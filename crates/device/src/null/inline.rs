@@ -1,7 +1,7 @@
 //! `irqmode=0` with every feature off: a request completes before `enqueue` returns.
 //!
-//! A type of its own instead of a flag, because this is the hot path of every measurement of the engine: it holds no
-//! state, takes no branch and allocates nothing.
+//! A separate type instead of a flag, because this is the hot path of every measurement of the engine: it has no state,
+//! takes no branch and allocates nothing.
 
 use blkmq_core::Instant;
 use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Finished, Inflight};

@@ -1,12 +1,11 @@
 //! The null device: completes every request and stores no data, with null_blk's parameters.
 //!
 //! Its page (`doc/null.md`) describes the model and its limits. It has two kinds of hardware queue: inline ones for
-//! `irqmode=0` with every feature off, which benchmarks of the block layer run on and which must cost nothing, and
+//! `irqmode=0` with every feature off, which must cost nothing since the block layer is measured with them, and
 //! modelled ones for all other settings.
 //!
-//! `Faults` chooses the faults that strike the requests of a hardware queue, and `queue.rs` carries them out. At
-//! most one fault strikes an attempt, in the order of [`FaultPlan`]'s fields; an attempt does not reach the fault
-//! points behind the one that strikes.
+//! `Faults` chooses the faults of requests to a hardware queue, and `queue.rs` performs them. At most one fault applies
+//! to an attempt, in the order of [`FaultPlan`]'s fields; later fault points do not count that attempt.
 
 mod inline;
 mod params;
@@ -32,7 +31,7 @@ pub(crate) const ABOUT: About = About {
     parameters: &params::PARAMETERS,
 };
 
-/// The device that `given` describes.
+/// Builds the device that `given` describes.
 pub(crate) fn build(
     given: &Description<'_>,
     host: &MachineShape,
@@ -64,16 +63,16 @@ pub(crate) fn queues<P: Send + 'static>(
         .collect()
 }
 
-/// The faults of a null device. `None` stands for never.
+/// The faults of a null device. `None` means never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultPlan {
     /// `resource`: refuse with RESOURCE.
     pub resource: Option<Fault>,
     /// `dev_resource`: refuse with DEV_RESOURCE.
     pub dev_resource: Option<Fault>,
-    /// `requeue`: alternately refuse with RESOURCE, and take the request and ask for it to be requeued.
+    /// `requeue`: alternately refuse with RESOURCE, and take the request and ask for a requeue.
     pub requeue: Option<Fault>,
-    /// `requeue_tail`: take the request and ask for it to be requeued past the scheduler.
+    /// `requeue_tail`: take the request and ask for a requeue past the scheduler.
     pub requeue_tail: Option<Fault>,
     /// `timeout`: take the request and lose it.
     pub timeout: Option<Fault>,
@@ -87,7 +86,7 @@ impl FaultPlan {
     }
 }
 
-/// A fault that strikes an attempt.
+/// A fault that applies to an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Strike {
     Resource,
@@ -104,7 +103,7 @@ struct Faults {
     requeue: Option<FaultPoint>,
     requeue_tail: Option<FaultPoint>,
     timeout: Option<FaultPoint>,
-    /// The next requeue fault takes the request and asks for it to be requeued, instead of refusing it.
+    /// Whether the next requeue fault takes the request and asks for a requeue, instead of refusing it.
     take_next: bool,
     rng: Rng,
 }
@@ -122,7 +121,7 @@ impl Faults {
         }
     }
 
-    /// Draws the fault for one attempt to hand the device a request.
+    /// Draws the fault for one attempt to pass a request to the device.
     fn draw(&mut self) -> Option<Strike> {
         let rng = &mut self.rng;
         let mut strikes = |point: &mut Option<FaultPoint>| {

@@ -1,8 +1,8 @@
-//! The null device's parameters: their types, the shape and limits of the device that follow from them, how they are
-//! parsed from pairs, and the parameters of null_blk that the device does not have.
+//! The parameters of a null device: types, the shape and limits derived from them, parsing from pairs, and the
+//! parameters of null_blk that are not supported.
 //!
-//! Values are rounded and clamped as null_blk does it. A value that is changed or has no effect is reported in a
-//! note; an invalid one is an error.
+//! Values are rounded and clamped as in null_blk. A value that is changed or has no effect is reported in a note; an
+//! invalid one is an error.
 
 use super::FaultPlan;
 use crate::basics::{Basics, clamp, parameter};
@@ -15,48 +15,48 @@ use blkmq_engine::{DeviceShape, WriteCache};
 /// A virtual boundary is a multiple of this, in bytes.
 const PAGE: u64 = 4096;
 
-/// The parameters of a null device, all decided.
+/// The final parameters of a null device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NullParams {
     /// Hardware queues.
     pub submit_queues: u16,
     /// Driver tags, per hardware queue unless they are shared.
     pub hw_queue_depth: u32,
-    /// When a request completes.
+    /// The mode of completion.
     pub irqmode: IrqMode,
-    /// How long a write takes with [`IrqMode::Timer`], if that is another time than that of other requests.
+    /// The service time of writes with [`IrqMode::Timer`], if it differs from that of other requests.
     pub write_time: Option<Nanos>,
     /// Logical block size in bytes.
     pub blocksize: u32,
     /// Size in MiB.
     pub size: u64,
-    /// Sectors in a request; 0 for the default.
+    /// The maximum sectors of a request; 0 for the default.
     pub max_sectors: u32,
     /// Bandwidth in MiB/s over all hardware queues; 0 for no cap.
     pub mbps: u32,
-    /// One set of driver tags for all hardware queues.
+    /// Whether all hardware queues share one set of driver tags.
     pub shared_tags: bool,
-    /// Segments meet at pages only.
+    /// Whether segments may only meet at page boundaries.
     pub virt_boundary: bool,
-    /// The device asks for no default scheduler.
+    /// Whether the device requests no default scheduler.
     pub no_sched: bool,
-    /// The device supports discard.
+    /// Whether the device supports discards.
     pub discard: bool,
-    /// The device announces itself as rotational.
+    /// Whether the device reports itself as rotational.
     pub rotational: bool,
-    /// The device announces a volatile write cache, and whether it honours FUA.
+    /// The write cache that the device reports, with FUA.
     pub cache: WriteCache,
     /// The faults of the device.
     pub faults: FaultPlan,
     /// The seed of the faults.
     pub seed: u64,
-    /// How many times the device has the engine wait for a lost request before it gives the request up.
+    /// How often the device resets the timer of a lost request before it gives the request up.
     pub timeout_resets: u32,
-    /// Requests that the schedulers may have released; `None` for as many as there are tags.
+    /// The maximum number of requests that schedulers may have released; `None` for the number of tags.
     pub budget: Option<u32>,
-    /// Requests inside one hardware queue; `None` for as many as there are tags.
+    /// The maximum number of requests inside one hardware queue; `None` for the number of tags.
     pub service_limit: Option<u32>,
-    /// Arrivals to record; `None` for no log.
+    /// The number of arrivals to record; `None` for no log.
     pub log_size: Option<usize>,
 }
 
@@ -93,7 +93,7 @@ impl NullParams {
     #[must_use]
     pub fn limits(&self) -> Limits {
         let limits = basics::limits(self.blocksize, self.max_sectors, self.discard, self.size);
-        // Where a boundary ends segments, their length is no limit: so it is in Linux.
+        // As in Linux, segments have no maximum length if a boundary divides them.
         let (virt_boundary_mask, max_segment_size) = match self.virt_boundary {
             true => (PAGE - 1, u32::MAX),
             false => (0, limits.max_segment_size),
@@ -115,7 +115,7 @@ impl NullParams {
         }
     }
 
-    /// No feature is on for which the device would have to look at a request.
+    /// Returns whether no feature is on for which the device would have to inspect requests.
     pub(super) fn is_plain(&self) -> bool {
         // A service limit does not count: a request that completes within the call is never inside.
         self.irqmode == IrqMode::Inline
@@ -125,15 +125,15 @@ impl NullParams {
     }
 }
 
-/// How long the engine waits for a request before it asks for it: null_blk's request timeout.
+/// The request timeout of null_blk.
 pub const REQUEST_TIMEOUT: Nanos = Nanos::from_secs(5);
-/// How long a `dev_resource` fault lasts if no request is in service: no completion could keep the promise of
-/// DEV_RESOURCE then.
+/// The duration of a `dev_resource` fault if no request is in service, and so no completion could fulfil the promise of
+/// DEV_RESOURCE.
 pub const DEV_RESOURCE_DELAY: Nanos = Nanos::from_millis(1);
 
 impl NullParams {
-    /// Parses pairs of name and value. Of two pairs with one name the later counts. Also returns notes, a sentence
-    /// each, on the values that were changed or have no effect.
+    /// Parses pairs of name and value; if a name is repeated, the last value counts. Also returns notes, a sentence
+    /// each, on values that were changed or have no effect.
     ///
     /// # Errors
     /// For the first pair with an unknown name or an invalid value, or if the parameters together describe no valid
@@ -174,7 +174,7 @@ fn read(
     Ok(raw.finish(host, notes))
 }
 
-/// True if `name` is a feature that this device does not have and `value` leaves it off.
+/// Returns whether `name` is an unsupported feature that `value` leaves off.
 fn is_not_here(name: &str, value: &str) -> Result<bool, ParamError> {
     let find = |table: &'static [(&'static str, Option<&'static str>)]| {
         table.iter().find(|(known, _)| *known == name)
@@ -219,7 +219,7 @@ impl Default for Raw {
 }
 
 impl Raw {
-    /// Parameters of the device's shape. False if `given` is none of them.
+    /// Sets a parameter of the device's shape. Returns false if `given` is not one of them.
     fn set_shape(&mut self, given: &Given<'_>) -> Result<bool, ParamError> {
         match given.name {
             "shared_tags" | "shared_tag_bitmap" => self.done.shared_tags = given.flag()?,
@@ -234,7 +234,7 @@ impl Raw {
         Ok(true)
     }
 
-    /// Parameters of the device's behaviour. False if `given` is none of them.
+    /// Sets a parameter of the device's behaviour. Returns false if `given` is not one of them.
     fn set_behaviour(
         &mut self,
         given: &Given<'_>,
@@ -349,7 +349,7 @@ fn read_fault(given: &Given<'_>) -> Result<Fault, PairError> {
     Fault::parse(given.value).ok_or_else(|| given.refuse(fault::FORM))
 }
 
-/// In the order in which help shows them: null_blk's own first, then the additional ones.
+/// In the order of the help page: null_blk's own first, then the additional ones.
 pub(super) static PARAMETERS: [Parameter; 33] = [
     basics::SUBMIT_QUEUES,
     basics::USE_PER_NODE_HCTX,
@@ -402,7 +402,7 @@ pub(super) static PARAMETERS: [Parameter; 33] = [
     basics::LOG_SIZE_PARAMETER,
 ];
 
-/// Parameters of null_blk that are not built; the second entry is the value for "off", which is accepted.
+/// Parameters of null_blk that are not supported; the second entry is the value for "off", which is accepted.
 pub(super) const NOT_BUILT: &[(&str, Option<&str>)] = &[
     ("zoned", Some("0")),
     ("poll_queues", Some("0")),
@@ -420,7 +420,7 @@ pub(super) const NOT_BUILT: &[(&str, Option<&str>)] = &[
     ("nr_devices", Some("1")),
 ];
 
-/// Parameters of null_blk for `memory_backed`, which is the device `memory` here; in the same form.
+/// Parameters of null_blk for `memory_backed`, which correspond to the device `memory`; in the same form.
 pub(super) const OF_MEMORY: &[(&str, Option<&str>)] = &[
     ("memory_backed", Some("0")),
     ("cache_size", Some("0")),

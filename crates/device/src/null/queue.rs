@@ -1,14 +1,13 @@
-//! One hardware queue of the null device, with all features that can be switched on, and the bandwidth cap that all
-//! hardware queues share.
+//! A hardware queue of the null device with all optional features, and the bandwidth cap that all hardware queues
+//! share.
 //!
-//! The invariant of every path: a refusal with DEV_RESOURCE leaves a request inside this queue, or a time in
-//! `retry_at` at which there is room. A lost request has no time of its own: it stays until it times out and the
-//! engine asks for it.
+//! Invariant: a refusal with DEV_RESOURCE leaves a request inside this queue, or a time in `retry_at` at which there is
+//! room. A lost request has no time: it stays until it times out and the engine asks for it.
 //!
-//! The cap (`mbps`) is a byte budget refilled every 20 ms. A request passes while the budget is above zero and may
-//! overdraw it; the next refills pay the debt. So a request larger than one refill passes too, and the long-run rate
-//! is the cap to the byte. Unused budget is not saved beyond one refill. There is no fairness between hardware
-//! queues: the first to ask after a refill is served first.
+//! The cap (`mbps`) is a budget of bytes, refilled every 20 ms. A request passes while the budget is above zero and may
+//! overdraw it; the next refills pay the debt. So a request larger than a refill passes too, and the long-run rate
+//! equals the cap to the byte. Unused budget is not saved beyond one refill. Hardware queues do not share fairly: the
+//! first to ask after a refill is served first.
 
 use super::params::{DEV_RESOURCE_DELAY, NullParams};
 use super::{Faults, Strike};
@@ -21,7 +20,7 @@ use std::sync::{Arc, Mutex};
 /// A lost request, which stays inside the queue.
 struct Lost {
     rq: Inflight,
-    /// How many more times the device has the engine wait.
+    /// The remaining number of timer resets.
     resets: u32,
 }
 
@@ -35,7 +34,7 @@ enum Fate {
 
 pub(super) struct NullQueue {
     irqmode: IrqMode,
-    /// The times of writes, if they have their own.
+    /// The completion mode of writes, if they have their own service time.
     write: IrqMode,
     service_limit: Option<u32>,
     timeout_resets: u32,
@@ -46,9 +45,9 @@ pub(super) struct NullQueue {
     serving: Ring<()>,
     /// Lost requests; few.
     lost: Vec<Lost>,
-    /// Requests to be asked back at the next reap.
+    /// Requests to be requeued at the next reap.
     asked_back: Vec<Finished>,
-    /// When the request refused last may come again, if that is known.
+    /// The time at which the last refused request may be retried, if it is known.
     retry_at: Option<Instant>,
 }
 
@@ -82,15 +81,15 @@ impl NullQueue {
         if let Some(limit) = self.service_limit
             && self.inside(now) >= limit as usize
         {
-            // The first request in service leaves at the time that `next_event` names, a lost request when the engine
-            // asks for it.
+            // The first request in service leaves at the time that `next_event` returns, and a lost request when the
+            // engine asks for it.
             return Err(Busy::DevResource);
         }
         match self.faults.as_mut().and_then(Faults::draw) {
             Some(Strike::Resource) => Err(Busy::Resource),
             Some(Strike::DevResource) => {
-                // A request that has ended by now is reaped before the refused one comes again, so it keeps no
-                // promise.
+                // A request that has already ended will be reaped before the refused one is retried, so it cannot
+                // fulfil the promise.
                 if self.serving.last().is_none_or(|last| last <= now) {
                     self.retry_at = Some(now + DEV_RESOURCE_DELAY);
                 }
@@ -103,13 +102,13 @@ impl NullQueue {
         }
     }
 
-    /// Requests that have not ended by `now`.
+    /// Returns the number of requests that have not ended by `now`.
     fn inside(&self, now: Instant) -> usize {
         let (serving, _) = self.serving.inside(now);
         serving + self.lost.len()
     }
 
-    /// Charges the bandwidth budget for the data that `rq` moves; discards and flushes move none.
+    /// Charges the bandwidth budget for the data of `rq`; discards and flushes have none.
     fn pay(&mut self, now: Instant, rq: &Inflight) -> Result<(), Busy> {
         let Some(bandwidth) = &self.bandwidth else { return Ok(()) };
         if !matches!(rq.op(), Op::Read | Op::Write) {
@@ -151,7 +150,7 @@ impl<P> DeviceQueue<P> for NullQueue {
 
     fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
         let mut ended = self.serving.drain(now);
-        // Written where they stay: a verdict that is pushed is first put beside a copy of the token, and read back with it.
+        // Written in place: pushing a verdict would first store it beside a copy of the token, and read both back.
         out.resize_with(out.len() + ended.len(), || {
             let rq = ended.next().expect("as many as were counted").rq;
             Finished { rq, verdict: Verdict::Done(Ok(())) }
@@ -162,7 +161,7 @@ impl<P> DeviceQueue<P> for NullQueue {
         }
     }
 
-    /// Gives up a lost request whose resets are used up. Any other request is on its way, however slow.
+    /// Gives up a lost request whose resets are used up. Any other request will be returned, however slow it is.
     fn timed_out(&mut self, _: Instant, tag: Tag) -> Expiry {
         let Some(at) = self.lost.iter().position(|lost| lost.rq.tag() == tag) else {
             return Expiry::ResetTimer;
@@ -195,29 +194,29 @@ const QUANTUM: Nanos = Nanos::from_millis(20);
 /// Refills in a second.
 const REFILLS: i64 = 50;
 
-/// Counts in fiftieths of a byte, so that one refill of M MiB/s is a whole number: `M << 20` of them.
+/// Counts in fiftieths of a byte, so that a refill at M MiB/s is a whole number: `M << 20`.
 #[derive(Debug)]
 pub(super) struct Bandwidth {
     refill: i64,
     left: i64,
-    /// Quanta since the epoch up to which the budget is refilled.
+    /// The quantum since the epoch up to which the budget has been refilled.
     quantum: u64,
 }
 
 impl Bandwidth {
-    /// A full budget of `mbps` MiB/s.
+    /// Creates a full budget of `mbps` MiB/s.
     ///
     /// # Panics
-    /// If `mbps` is zero, which stands for no cap.
+    /// If `mbps` is zero, which means no cap.
     pub(super) fn new(mbps: u32) -> Self {
         assert!(mbps > 0, "a cap of zero would never let anything through");
         let refill = i64::from(mbps) << 20;
         Self { refill, left: refill, quantum: 0 }
     }
 
-    /// Pays for `bytes`, or returns the time when there will be budget again.
+    /// Pays for `bytes`, or returns the time at which the budget is positive again.
     pub(super) fn take(&mut self, now: Instant, bytes: u64) -> Result<(), Instant> {
-        // Each hardware queue passes its own clock, so this may be a little earlier than in the call before.
+        // Each hardware queue passes its own clock, so `now` may be slightly earlier than in the previous call.
         let quantum = now.as_nanos() / QUANTUM.0;
         let passed = quantum.saturating_sub(self.quantum);
         if passed > 0 {
@@ -253,7 +252,7 @@ mod tests {
         );
         assert_eq!(cap.take(at(1), 1), Err(at(20)));
         assert_eq!(cap.take(at(20), 60_000), Ok(()));
-        // In debt by 39029 bytes: two refills make 41943.
+        // A debt of 39029 bytes: two refills give 41943.
         assert_eq!(cap.take(at(20), 1), Err(at(60)));
         assert_eq!(cap.take(at(59), 1), Err(at(60)));
         assert_eq!(cap.take(at(60), 1), Ok(()));

@@ -1,8 +1,8 @@
 //! An application that records which of its writes must be durable, and checks the device after a power cut.
 //!
-//! It stamps every block that it writes with a unique version, so that a block found after a cut shows which write it
-//! comes from, or that it is torn or misplaced. The application does not know how caches and flush sequences work: it
-//! knows only the I/Os that it sent, their acknowledgements, and the durability that these promise.
+//! It stamps every block that it writes with a unique version. So a block found after a cut reveals its write, or that
+//! it is torn or misplaced. The application knows nothing about caches and flush sequences, only the I/Os that it sent,
+//! their acknowledgements, and the durability that these promise.
 
 use super::bytes::{Disk, Stamp, read_stamp, stamp};
 use blkmq_core::{IoFlags, Op, Rng};
@@ -33,13 +33,13 @@ struct Sent {
     /// The blocks that it writes; none for a flush.
     range: std::ops::Range<usize>,
     version: u64,
-    /// The write is durable when it is acknowledged.
+    /// Whether the write is durable when it is acknowledged.
     durable: bool,
-    /// For an I/O that makes the device flush: the versions that had been acknowledged when the I/O was sent.
+    /// For an I/O that flushes: the versions that had been acknowledged when it was sent.
     acked: Option<[u64; BLOCKS]>,
 }
 
-/// Counts of a run, with which a caller checks that the run exercised enough.
+/// Counts of a run, by which a caller checks that the run exercised enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     pub cuts: u64,
@@ -47,7 +47,7 @@ pub struct Tally {
     pub in_flight: u64,
     /// I/Os that failed before cuts.
     pub failed: u64,
-    /// Blocks that lost their newest version, and blocks that kept one that was not promised.
+    /// Blocks that lost their newest version, and blocks that kept a version that was not promised.
     pub lost: u64,
     pub kept: u64,
     /// Blocks that had a durable version at a cut.
@@ -88,13 +88,13 @@ pub struct Application {
     version: u64,
     blocks: Vec<Block>,
     sent: Vec<Sent>,
-    /// The block behind the last write.
+    /// The block after the last write.
     end: usize,
     pub tally: Tally,
 }
 
 impl Application {
-    /// Runs on `device` through the queue of `disk`. The cache of `device` must match its shape.
+    /// Runs on `device` through the queue of `disk`, which must have the same cache as `device`.
     pub fn new(device: Device, disk: Disk, depth: usize) -> Self {
         Self {
             disk,
@@ -166,7 +166,7 @@ impl Application {
         self.sent.push(Sent { cookie, range, version, durable, acked });
     }
 
-    /// Takes the completions, and updates the versions that are promised to be durable.
+    /// Takes the completions, and updates the versions promised to be durable.
     pub fn take(&mut self) {
         let Self { sent, disk, blocks, tally, .. } = self;
         sent.retain(|sent| {
@@ -207,7 +207,7 @@ impl Application {
     }
 
     /// Checks, if no flush is in flight, that the durable image holds every promised version and no version that no
-    /// flush has covered: the cache has room for all blocks, so the device writes none back early.
+    /// flush has covered: the cache has room for all blocks, so the device writes nothing back early.
     fn check_durable(&mut self) -> Result<(), String> {
         if self.sent.iter().any(|sent| sent.acked.is_some()) {
             return Ok(());
@@ -224,8 +224,7 @@ impl Application {
     }
 
     /// Cuts the power of the device and of the application. `disk` builds a new queue, and the I/Os in flight never
-    /// complete. Checks that every block is whole and has a version that it may have; from then on the application
-    /// takes that version as written and durable.
+    /// complete. Checks that every block is whole and has an allowed version, which then counts as written and durable.
     pub fn cut(&mut self, seed: u64, disk: impl FnOnce(&Device) -> Disk) -> Result<(), String> {
         self.take();
         self.check_durable()?;

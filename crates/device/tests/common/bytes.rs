@@ -53,7 +53,7 @@ impl Disk {
     pub fn settle(&mut self) {
         let Self { submitters, now, done, ended, .. } = self;
         let now = *now;
-        // A pass may leave work for the next pass; no run of passes is longer than a few hundred.
+        // A pass may leave work for the next; there are never more than a few hundred consecutive passes.
         for _ in 0..1000 {
             for submitter in submitters.iter_mut() {
                 submitter.flush(now);

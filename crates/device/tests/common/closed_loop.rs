@@ -1,4 +1,4 @@
-//! [`Job`]: a closed loop of I/Os against a device in virtual time, alone or beside other jobs, and its measurements.
+//! [`Job`]: a closed loop of I/Os on a device in virtual time, alone or with other jobs, and its measurements.
 
 use super::unmerged;
 use blkmq_core::{Instant, Nanos, Op, Rng, SECTOR_SIZE};
@@ -12,7 +12,7 @@ pub enum Pattern {
     Sequential,
 }
 
-/// A number of I/Os, of which a fixed number is in flight at any time.
+/// A number of I/Os, with a fixed number in flight.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Job {
     pub pattern: Pattern,
@@ -22,7 +22,7 @@ pub struct Job {
     pub depth: u32,
     /// The number of I/Os; the first quarter is not measured.
     pub ios: u64,
-    /// The interval between I/Os on average, which limits the rate; zero is no limit.
+    /// The average interval between I/Os, which limits the rate; zero for no limit.
     pub every: Nanos,
 }
 
@@ -32,7 +32,7 @@ pub struct Measured {
     pub iops: u64,
     /// 10^6 bytes per second.
     pub mbps: u64,
-    /// Mean latencies in ns; 0 if there were no such I/Os.
+    /// Mean latencies in nanoseconds; 0 without such I/Os.
     pub read_ns: u64,
     pub write_ns: u64,
     /// The 99th percentile of read latencies in ns.
@@ -70,7 +70,7 @@ impl Job {
     }
 }
 
-/// Runs jobs beside each other until the first of them has ended. Returns the measurements of each.
+/// Runs jobs concurrently until the first has ended. Returns the measurements of each.
 pub fn run_beside(jobs: &[Job], device: &Device) -> Vec<Measured> {
     let depth = jobs.iter().map(|job| job.depth).sum::<u32>();
     let queue = Queue::new(unmerged(device, 1, 2 * depth)).expect("a queue");
@@ -99,7 +99,8 @@ pub fn run_beside(jobs: &[Job], device: &Device) -> Vec<Measured> {
 
 /// The state of a running job.
 struct Books {
-    /// Its seed differs between jobs: overwriting blocks in the order of an earlier job would be as good as sequential.
+    /// The seed differs between jobs: overwriting blocks in the order of an earlier job would amount to sequential
+    /// writes.
     rng: Rng,
     /// For each cookie in use, the time of its push and its operation.
     inside: Vec<(Instant, Op)>,
@@ -109,7 +110,7 @@ struct Books {
     ended: u64,
     /// The start of the measurement.
     from: Instant,
-    /// The number of I/Os that had ended at that time.
+    /// The number of I/Os that had ended by then.
     before: u64,
     /// Latencies of reads and writes.
     latency: [Vec<u64>; 2],
@@ -129,7 +130,7 @@ impl Books {
         }
     }
 
-    /// The time at which the next I/O may be pushed, if only its rate limit holds it back.
+    /// Returns the time of the next push if only the rate limit delays it.
     fn due(&self, job: &Job) -> Instant {
         let waits = job.every > Nanos::ZERO && !self.free.is_empty();
         if waits { Instant::ZERO + Nanos(job.every.0 * self.pushed) } else { Instant::MAX }

@@ -1,5 +1,5 @@
-//! Helpers for the tests of this crate: devices by description, and one log of the calls to a scheduler and to a
-//! device, in order.
+//! Helpers for the tests of this crate: devices by description, and a log of the calls to a scheduler and to a device,
+//! in order.
 
 pub mod application;
 pub mod bytes;
@@ -14,7 +14,7 @@ use blkmq_engine::{
 use blkmq_sched::{Bypass, Cx, Factory, Facts, Observed, Observer, Pick, Scheduler, Scope, none};
 use std::cell::RefCell;
 
-/// The machine from which all tests take the defaults of devices.
+/// The machine that determines the defaults of devices in all tests.
 pub const HOST: MachineShape = MachineShape { cpus: 4, nodes: 2 };
 
 /// The null device with these parameters.
@@ -37,7 +37,7 @@ pub fn unmerged(device: &Device, submitters: u16, depth: u32) -> Config<u64> {
     Config { nomerges: NoMerges::None, submitters, depth, ..device.config() }
 }
 
-/// A rig with one submitter with ample credit on such a queue.
+/// Returns a rig on such a queue, with one submitter that has ample credit.
 pub fn rig(device: &Device) -> Rig {
     Rig::new(unmerged(device, 1, 4096))
 }
