@@ -1,4 +1,5 @@
-//! Reads of 4 KiB by the front end of a virtual disk: COUNT of them, DEPTH at a time, the next ones when these are answered.
+//! Reads of 4 KiB by the front end of a virtual disk: COUNT in total, in batches of DEPTH, the next batch when the
+//! previous one is answered.
 //!
 //! `cargo run --release -p blkmq-server --example vhost_reads -- SOCKET DEPTH COUNT`. `cargo xtask bench --instructions` counts
 //! the instructions of the server for them.
@@ -24,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut guest = Guest::start(Path::new(socket), 1, 0);
     for turn in 0..count.div_ceil(depth.into()) {
         for place in 0..depth {
-            // Far from each other, so that none merge.
+            // Far apart, so that none merge.
             let sector = (turn * u64::from(depth) + u64::from(place)) % 1000 * 64;
             guest.offer(0, place, Ask { kind: IN, ioprio: 0, sector, len: BLOCK }, BLOCK);
         }

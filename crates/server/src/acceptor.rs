@@ -1,4 +1,4 @@
-//! The thread that accepts connections, and hands each to the worker with the fewest.
+//! The thread that accepts connections, and hands each to the worker with the fewest connections.
 
 use crate::bounds::Bounds;
 use crate::guest::Guests;
@@ -11,9 +11,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::sync::Arc;
 
-/// After a connection could not be accepted, the next one is tried when this has passed.
+/// The pause after a connection could not be accepted.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// Connections of a listener that are accepted before the others are looked at.
+/// The maximum number of connections accepted from a listener before the others are polled.
 const IN_A_ROW: usize = 32;
 pub(crate) struct Acceptor {
     listeners: Vec<Listener>,
@@ -40,7 +40,7 @@ impl Acceptor {
         Self { listeners, inbox, guests, workers, bounds, clock, refusals, rates }
     }
 
-    /// Accepts until it is sent any message.
+    /// Accepts connections until it receives a message.
     pub(crate) fn run(mut self) -> io::Result<()> {
         loop {
             let mut watched = vec![PollFd::new(&*self.inbox, PollFlags::IN)];
@@ -67,13 +67,13 @@ impl Acceptor {
         }
     }
 
-    /// Accepts a connection, and hands it to a worker or closes it; false if there is none.
+    /// Accepts a connection, and hands it to a worker or closes it. Returns false if none is waiting.
     fn accept(&mut self, listener: usize) -> bool {
         let stream = match self.listeners[listener].accept() {
             Ok(stream) => stream,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             Err(error) => {
-                // Out of descriptors, most likely. The connection stays in the kernel's queue for a while.
+                // The process is probably out of descriptors. The connection stays in the kernel's queue for a while.
                 tracing::error!("a connection cannot be accepted: {error}");
                 let _ = poll(&mut [PollFd::new(&*self.inbox, PollFlags::IN)], Some(&PAUSE));
                 return false;

@@ -1,4 +1,4 @@
-//! Where a server listens: `unix:PATH`, `tcp:HOST[:PORT]`.
+//! Listening addresses: `unix:PATH`, `tcp:HOST[:PORT]`.
 
 use blkmq_nbd::magic::PORT;
 use std::fmt;
@@ -15,7 +15,7 @@ pub enum Address {
     Tcp(SocketAddr),
 }
 
-/// The reason why a text is no address.
+/// The reason why a text is not an address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "'{text}' is no address; accepted are unix:PATH and tcp:IP[:PORT], for example tcp:127.0.0.1:{port} or \
@@ -29,13 +29,13 @@ pub struct AddressError {
 impl FromStr for Address {
     type Err = AddressError;
 
-    /// The port of NBD, if there is none.
+    /// Parses an address; the default port is that of NBD.
     fn from_str(text: &str) -> Result<Self, AddressError> {
         Self::with_port(text, PORT)
     }
 }
 
-/// An IP address, with this port if there is none.
+/// Parses an IP address; `port` is the default port.
 fn tcp(place: &str, port: u16) -> Option<SocketAddr> {
     let host = place.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(place);
     let alone = host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, port));
@@ -43,10 +43,10 @@ fn tcp(place: &str, port: u16) -> Option<SocketAddr> {
 }
 
 impl Address {
-    /// Reads an address, with the port `port` if it names none.
+    /// Parses an address; `port` is the default port.
     ///
     /// # Errors
-    /// If `text` is no address; the error lists the accepted forms.
+    /// If `text` is not an address; the error lists the accepted forms.
     pub fn with_port(text: &str, port: u16) -> Result<Self, AddressError> {
         let error = || AddressError { text: text.to_owned(), port };
         match text.split_once(':') {
@@ -62,8 +62,8 @@ impl Address {
         matches!(self, Self::Tcp(at) if !at.ip().is_loopback())
     }
 
-    /// The address of an export for clients: `nbd+unix:///NAME?socket=PATH` or `nbd://HOST:PORT/NAME`, with the scheme
-    /// `nbds` instead for a server with TLS.
+    /// Returns the URI of an export for clients: `nbd+unix:///NAME?socket=PATH` or `nbd://HOST:PORT/NAME`, with the
+    /// scheme `nbds` for a server with TLS.
     pub(crate) fn uri(&self, scheme: &str, export: &str) -> String {
         let export = encoded(export, "-._~");
         match self {

@@ -1,6 +1,6 @@
 //! [`Allow`]: the clients that may use a server or an export, as rules on their identities.
 //!
-//! This file has the grammar and the comparison. `identity.rs` finds out the identity of a client.
+//! This file has the grammar and the comparison. `identity.rs` determines the identity of a client.
 
 use crate::identity::Identity;
 use std::fmt;
@@ -13,11 +13,11 @@ const FORMS: &str = "cn:NAME, san:NAME, uid:NUMBER, gid:NUMBER, net:ADDRESS[/BIT
 /// A condition on the identity of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// The common name of its certificate, byte by byte. A certificate with several has none.
+    /// The common name of its certificate, compared byte by byte. A certificate with several common names matches none.
     CommonName(String),
-    /// A subject alternative name of its certificate: a DNS name, an address of mail, a URI or an IP address.
+    /// A subject alternative name of its certificate: a DNS name, an e-mail address, a URI or an IP address.
     AlternativeName(String),
-    /// The effective user of its process, as the server's user namespace numbers it.
+    /// The effective user of its process, as numbered by the server's user namespace.
     User(u32),
     /// The effective group of its process. Supplementary groups do not count.
     Group(u32),
@@ -25,35 +25,35 @@ pub enum Rule {
     Network(Network),
 }
 
-/// A range of IP addresses: those whose first bits are alike.
+/// A range of IP addresses with a common prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Network {
     first: IpAddr,
     bits: u8,
 }
 
-/// The reason why a text is no rule.
+/// The reason why a text is not a rule.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RuleError {
-    /// It begins with no known word.
+    /// The text begins with an unknown word.
     #[error("'{}' is no rule; accepted: {FORMS}", shown(.0))]
     Form(String),
-    /// The name is empty, long, or has control characters.
+    /// The name is empty, too long, or contains control characters.
     #[error("'{}' has no name; accepted: 1 to {MOST} bytes without control characters", shown(.0))]
     Name(String),
-    /// The number of a user or group is none.
+    /// The number of a user or group is invalid.
     #[error("'{}' has no number; accepted: 0 to 4294967294", shown(.0))]
     Number(String),
-    /// The address is none.
+    /// The address is invalid.
     #[error("'{}' has no IP address; accepted: as net:10.0.0.0/8, net:192.0.2.7 or net:2001:db8::/32", shown(.0))]
     Address(String),
-    /// More bits than the address has.
+    /// The prefix is longer than the address.
     #[error("'{}' has no number of bits; accepted: 0 to {most}", shown(.0), most = .1)]
     Bits(String, u8),
-    /// The address has bits beyond those that are compared.
+    /// The address has bits set beyond the prefix.
     #[error("'{}' has bits beyond its first {bits}; accepted: net:{net}", shown(.0), bits = .1.bits, net = .1)]
     Beyond(String, Network),
-    /// An address of IPv4 in the form of IPv6. Clients over either socket are compared as IPv4.
+    /// An IPv4 address mapped to IPv6. Such clients are compared as IPv4 over either kind of socket.
     #[error("'{}' is an address of IPv4 in the form of IPv6; accepted: its form of IPv4", shown(.0))]
     Mapped(String),
     /// The list has no rule.
@@ -64,25 +64,25 @@ pub enum RuleError {
     Many(usize),
 }
 
-/// The most bytes of a name.
+/// The maximum length of a name in bytes.
 const MOST: usize = 256;
-/// The most rules of a list.
+/// The maximum number of rules in a list.
 const MOST_RULES: usize = 256;
 
-/// The beginning of a text that may be long, for a message.
+/// Returns the beginning of a text that may be long, for a message.
 fn shown(text: &str) -> String {
     let begin = text.chars().take(64).collect::<String>();
     begin.escape_debug().to_string()
 }
 
 impl Rule {
-    /// Returns whether it is about the client's certificate.
+    /// Returns whether the rule refers to the client's certificate.
     #[must_use]
     pub fn is_of_certificate(&self) -> bool {
         matches!(self, Self::CommonName(_) | Self::AlternativeName(_))
     }
 
-    /// Returns whether it is about the client's process, which only sockets in the file system know.
+    /// Returns whether the rule refers to the client's process, which is known only for sockets in the file system.
     #[must_use]
     pub fn is_of_process(&self) -> bool {
         matches!(self, Self::User(_) | Self::Group(_))
@@ -120,7 +120,7 @@ fn name(text: &str, value: &str) -> Result<String, RuleError> {
     if is_one { Ok(value.to_owned()) } else { Err(RuleError::Name(text.to_owned())) }
 }
 
-/// A number without a sign. The last one stands for "no user" in system calls.
+/// Parses an unsigned number. The largest value means "no user" in system calls, and is refused.
 fn number(text: &str, value: &str) -> Result<u32, RuleError> {
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
     let number = value.parse().ok().filter(|number| digits && *number != u32::MAX);
@@ -154,18 +154,18 @@ impl Network {
         }
     }
 
-    /// Returns whether `address` is in it. An address of IPv4 that came over a socket of IPv6 is one of IPv4.
+    /// Returns whether the range contains `address`. An IPv4 address mapped to IPv6 counts as IPv4.
     fn contains(&self, address: IpAddr) -> bool {
         masked(address.to_canonical(), self.bits) == self.first
     }
 }
 
-/// The bits of an address.
+/// Returns the number of bits of an address.
 fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// The address with its first `bits` bits, and zeroes behind them. More bits than it has are all of them.
+/// Returns the address with all but its first `bits` bits cleared.
 fn masked(address: IpAddr, bits: u8) -> IpAddr {
     let bits = u32::from(bits.min(width(address)));
     match address {
@@ -187,7 +187,7 @@ impl fmt::Display for Network {
 }
 
 impl fmt::Display for Rule {
-    /// As it is read.
+    /// Formats the range in the form that is parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CommonName(name) => write!(f, "cn:{name}"),
@@ -199,12 +199,12 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Rules, one of which a client has to satisfy.
+/// A list of rules, of which a client must satisfy one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Allow(Vec<Rule>);
 
 impl Allow {
-    /// A list of `rules`, 1 to 256.
+    /// Creates a list of 1 to 256 rules.
     ///
     /// # Errors
     /// If there is no rule, or there are too many.
@@ -315,7 +315,8 @@ mod tests {
         assert!(allows(&["net:10.200.1.2"], &known), "it still has its address");
     }
 
-    /// Texts near the grammar: each is refused with the accepted forms, or read as a rule that is shown as it is read.
+    /// Texts close to the grammar are refused with the accepted forms, or parsed to a rule that is formatted
+    /// identically.
     #[test]
     fn any_text_is_a_rule_or_a_refusal() {
         const PIECES: [&str; 24] = [
@@ -363,7 +364,7 @@ mod tests {
         assert!(read > 1000, "{read} rules");
     }
 
-    /// The mask against a comparison bit by bit.
+    /// Compares the mask with a comparison bit by bit.
     #[test]
     fn networks_compare_their_first_bits() {
         let mut rng = Rng::new(11);

@@ -1,18 +1,18 @@
-//! The buffers of a worker's I/Os, which are kept: memory that is given back and taken anew costs a fault for each page,
-//! more than the copy of its bytes.
+//! The buffers of a worker's I/Os, which are reused: returning memory to the system and allocating it again costs a
+//! page fault for each page, more than the copy of its bytes.
 
 use blkmq::{AlignedBuf, BufferPool};
 
 /// Buffers of small I/Os.
 const SMALL: usize = 16 << 10;
 const SMALL_ONES: u32 = 1024;
-/// The longest portion of a request, and so of a buffer.
+/// The maximum length of a portion of a request, and so of a buffer.
 const LONGEST: usize = 256 << 10;
 const LONG_ONES: u32 = 128;
-/// A portion consists of whole blocks of this many bytes, the largest of any disk.
+/// The unit of portions: the largest block size of any disk.
 pub(crate) const BLOCK: usize = 4096;
 
-/// The pools, 48 MiB in all at most; the system gives their memory when it is first used.
+/// The pools, at most 48 MiB in total; the system allocates their memory on first use.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     small: BufferPool,
@@ -20,7 +20,7 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Buffers for portions of requests that fit into a turn of `bytes_per_turn`.
+    /// Creates buffers for portions of requests that fit in a turn of `bytes_per_turn`.
     pub(crate) fn new(bytes_per_turn: usize) -> Self {
         let portion = (bytes_per_turn / BLOCK * BLOCK).clamp(BLOCK, LONGEST);
         let (small, long) =
@@ -28,18 +28,18 @@ impl Buffers {
         Self { small, long }
     }
 
-    /// The most bytes of a read or write that are one I/O.
+    /// Returns the maximum length of a read or write that is a single I/O.
     pub(crate) fn portion(&self) -> usize {
         self.long.buffer_len()
     }
 
-    /// A buffer of `len` bytes, with any contents.
+    /// Returns a buffer of `len` bytes with arbitrary contents.
     pub(crate) fn take(&self, len: usize) -> AlignedBuf {
         if len <= SMALL { self.small.take_or_new(len) } else { self.long.take_or_new(len) }
     }
 
-    /// A buffer of `len` bytes for a read. With `clears`, since the disk does not fill it, it holds zeroes, and not the data
-    /// of another client.
+    /// Returns a buffer of `len` bytes for a read. With `clears`, for disks that do not fill it, it is zeroed and so
+    /// contains no data of another client.
     pub(crate) fn cleared(&self, len: usize, clears: bool) -> AlignedBuf {
         let mut buffer = self.take(len);
         if clears {

@@ -1,7 +1,7 @@
-//! [`Carrier`]: requests of one client of a disk, each carried out by an I/O or by several.
+//! [`Carrier`]: performs the requests of one client of a disk, each as one or several I/Os.
 //!
-//! Virtual machines and block devices have one each. What a request is, and its answer, is theirs: `T` is all that they keep of
-//! one in flight.
+//! Each virtual machine and each block device has one, and defines its requests and answers: `T` is all that it keeps
+//! of a request in flight.
 
 use crate::buffers::Buffers;
 use crate::export::Served;
@@ -14,22 +14,22 @@ use blkmq::{AlignedBuf, Bytes, Io, IoError, IoResult, Refusal, SECTOR_SIZE};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes that every request counts for beside its data.
+/// Bytes charged for every request in addition to its data.
 const OVERHEAD: usize = 256;
 
 pub(crate) struct Carrier<T> {
     pub(crate) disk_client: DiskClient,
     buffers: Buffers,
     flights: Flights<Flight<T>>,
-    /// An I/O that found no credit. Nothing begins before it.
+    /// An I/O that got no credit. No other I/O may begin before it.
     held: Option<(Cookie, Io<AlignedBuf>)>,
     /// Requests with a further step or portion to begin, by their places.
     unfinished: VecDeque<u32>,
-    /// I/Os that have ended.
+    /// Completed I/Os.
     ended: Vec<(Cookie, IoResult, AlignedBuf)>,
     /// Bytes of requests in flight.
     bytes: usize,
-    /// Counts the turns, around at the end of the numbers.
+    /// The number of the present turn, which wraps around.
     turn: u32,
 }
 
@@ -39,25 +39,26 @@ struct Flight<T> {
     to: T,
     ioprio: IoPrio,
     work: Work,
-    /// The place on the disk of the last I/O that began, in bytes.
+    /// The offset on the disk of the last I/O that began, in bytes.
     at: u64,
-    /// Bytes that it counts for.
+    /// Bytes charged for the request.
     bytes: usize,
 }
 
-/// A request whose I/Os have all ended.
+/// A request whose I/Os have all completed.
 #[derive(Debug)]
 pub(crate) struct Finished<T> {
     pub(crate) to: T,
     pub(crate) work: Work,
     pub(crate) result: IoResult,
-    /// The data of a read in one I/O.
+    /// The data of a read that was one I/O.
     pub(crate) payload: AlignedBuf,
     at: u64,
 }
 
 impl<T> Finished<T> {
-    /// The failure of the device, if there was one: the operation, its place on the disk in bytes, and the error.
+    /// Returns the failure of the device, if there was one: the operation, its offset on the disk in bytes, and the
+    /// error.
     pub(crate) fn failure(&self) -> Option<((&'static str, u64), IoError)> {
         let error = self.result.err()?;
         let is_none = [IoError::CANCELLED, IoError::NOT_SUPPORTED].contains(&error);
@@ -79,12 +80,12 @@ impl<T> Carrier<T> {
         }
     }
 
-    /// The longest read or write that is one I/O, in bytes.
+    /// Returns the maximum length of a read or write that is one I/O, in bytes.
     pub(crate) fn portion(&self) -> usize {
         self.buffers.portion()
     }
 
-    /// How many requests are in flight.
+    /// Returns the number of requests in flight.
     pub(crate) fn len(&self) -> usize {
         self.flights.len()
     }
@@ -94,18 +95,18 @@ impl<T> Carrier<T> {
         self.bytes < most && self.held.is_none()
     }
 
-    /// Returns whether there is more to do without an event.
+    /// Returns whether there is work that does not wait for an event.
     pub(crate) fn is_due(&self) -> bool {
         !self.ended.is_empty() || self.held.is_none() && !self.unfinished.is_empty()
     }
 
-    /// Returns whether an I/O has ended, or may have.
+    /// Returns whether an I/O has completed, or may have.
     pub(crate) fn has_ended(&self) -> bool {
         // A refused I/O leaves nothing in flight.
         !self.ended.is_empty() || self.disk_client.has_work()
     }
 
-    /// The next turn of the thread: a step that begins in a turn may end in it.
+    /// Begins the next turn of the thread: a step that begins in a turn may end in it.
     pub(crate) fn next_turn(&mut self) {
         self.turn = self.turn.wrapping_add(1);
     }
@@ -133,11 +134,11 @@ impl<T> Carrier<T> {
         self.begin(flight(Work::Read(len)), io, export);
     }
 
-    /// Begins a write of `len` bytes from byte `at` of `export` on, durable at its end with `fua`. `fill` copies its data from
-    /// the byte that it gets on, before anybody can change it again.
+    /// Begins a write of `len` bytes to `export` at byte `at`, durable on completion if `fua`. `fill` copies its data,
+    /// beginning at the offset that it is given, before the source can be changed again.
     ///
     /// # Errors
-    /// If `fill` returns false, with the request.
+    /// If `fill` returns false; returns the request.
     pub(crate) fn write(
         &mut self,
         (to, ioprio): (T, IoPrio),
@@ -167,7 +168,7 @@ impl<T> Carrier<T> {
         Ok(())
     }
 
-    /// Begins a discard of these bytes of `export`, which has discards.
+    /// Begins a discard of these bytes of `export`, which must support discards.
     pub(crate) fn discard(
         &mut self,
         (to, ioprio): (T, IoPrio),
@@ -180,7 +181,7 @@ impl<T> Carrier<T> {
         self.begin_unfinished(Flight { to, ioprio, work, at, bytes: 0 }, export);
     }
 
-    /// Begins to zero these bytes of `export`, without a hole if there must be none.
+    /// Begins to zero these bytes of `export`, without a hole if `no_hole`.
     pub(crate) fn zero(
         &mut self,
         (to, ioprio): (T, IoPrio),
@@ -219,7 +220,7 @@ impl<T> Carrier<T> {
         self.go_on(export);
     }
 
-    /// Pushes I/Os that have waited for credit, and begins steps and portions of unfinished requests, the oldest first.
+    /// Pushes I/Os that have waited for credit, and begins steps and portions of unfinished requests, oldest first.
     pub(crate) fn go_on(&mut self, export: &Served) {
         if let Some((cookie, io)) = self.held.take() {
             self.push(cookie, io, export);
@@ -234,7 +235,7 @@ impl<T> Carrier<T> {
                     let (portion, io) = long.begin(take);
                     (portion, io, long.has_more())
                 }
-                // The next step begins when this one has ended.
+                // The next step begins when this one has completed.
                 Work::Steps(steps) => (0, steps.begin(*turn, take), false),
                 Work::Read(_) | Work::Write(_) | Work::Plain => continue,
             };
@@ -246,7 +247,7 @@ impl<T> Carrier<T> {
         }
     }
 
-    /// Pushes an I/O. Without credit it waits, and so does every request behind it.
+    /// Pushes an I/O. Without credit it waits, and so do all later requests.
     fn push(&mut self, cookie: Cookie, io: Io<AlignedBuf>, export: &Served) {
         let ioprio = self.flights.get_mut(cookie.place).ioprio;
         let io = io.cookie(cookie.into()).owner(export.owner(ioprio)).group(export.group.id());
@@ -260,8 +261,8 @@ impl<T> Carrier<T> {
         }
     }
 
-    /// Flushes the plug, takes completions, and appends the requests that have finished to `finished`. Returns whether an I/O
-    /// has ended.
+    /// Flushes the plug, reaps completions, and appends finished requests to `finished`. Returns whether an I/O has
+    /// completed.
     pub(crate) fn reap(&mut self, finished: &mut Vec<Finished<T>>) -> bool {
         let Self { disk_client, ended, .. } = self;
         disk_client.reap(|cookie, result, payload| ended.push((cookie, result, payload)));
@@ -276,7 +277,7 @@ impl<T> Carrier<T> {
         has_some
     }
 
-    /// An I/O has ended: a further step of its request, or its end.
+    /// Handles a completed I/O, which may be followed by a further step, or finish its request.
     fn end(
         &mut self,
         Cookie { place, portion }: Cookie,
@@ -314,7 +315,7 @@ impl<T> Carrier<T> {
         Finished { to, work, result, payload, at }
     }
 
-    /// Gives up all I/Os that have not begun, and appends the requests that finish by that to `finished`.
+    /// Gives up all I/Os that have not begun, and appends the requests that this finishes to `finished`.
     pub(crate) fn give_up(&mut self, finished: &mut Vec<Finished<T>>) {
         if let Some((cookie, io)) = self.held.take() {
             finished.extend(self.end(cookie, Err(IoError::CANCELLED), io.payload));

@@ -1,5 +1,5 @@
-//! The parts of a certificate that the server looks at itself: its names, and the time of its end. Whether it can be
-//! trusted is rustls' decision.
+//! The parts of a certificate that the server itself inspects: its names and its expiry. Rustls decides whether it is
+//! trusted.
 
 use crate::identity::Names;
 use rustls::pki_types::CertificateDer;
@@ -7,12 +7,13 @@ use std::net::IpAddr;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Names of one certificate that are compared with rules. Further ones are left out, so that no rule is satisfied by them.
+/// The maximum number of names in a certificate that are compared with rules. Further names are ignored, so they
+/// satisfy no rule.
 const MOST_NAMES: usize = 256;
-/// The most bytes of a name, as of those in rules.
+/// The maximum length of a name in bytes, as in rules.
 const MOST: usize = 256;
 
-/// The names of a client's certificate. One that cannot be read has none.
+/// Returns the names of a client's certificate; none if the certificate cannot be parsed.
 pub(crate) fn names(certificate: &CertificateDer<'_>) -> Names {
     let Ok((_, read)) = X509Certificate::from_der(certificate) else { return Names::default() };
     let mut common = read.subject().iter_common_name();
@@ -43,12 +44,12 @@ fn alternative_name(name: &GeneralName<'_>) -> Option<String> {
     is_plain(&text).then_some(text)
 }
 
-/// Returns whether a rule could have this name, and a line of the log show it.
+/// Returns whether a name may appear in a rule and in a line of the log.
 fn is_plain(name: &str) -> bool {
     (1..=MOST).contains(&name.len()) && !name.contains(char::is_control)
 }
 
-/// The last second at which a certificate is valid, since 1970; `None` if it cannot be read.
+/// Returns the expiry of a certificate in seconds since 1970, or `None` if it cannot be parsed.
 pub(crate) fn end(certificate: &CertificateDer<'_>) -> Option<u64> {
     let (_, read) = X509Certificate::from_der(certificate).ok()?;
     Some(u64::try_from(read.validity().not_after.timestamp()).unwrap_or(0))
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(names.alternative, expected);
     }
 
-    /// A name with a NUL may end there for another program; rules and lines of the log have none.
+    /// Other programs may end a name at a NUL; rules and lines of the log contain none.
     #[test]
     fn a_name_with_control_characters_is_none() {
         for name in ["gold\0.evil", "gold\n", "", &"x".repeat(MOST + 1)] {

@@ -1,9 +1,9 @@
-//! [`Clients`]: a list of the connections that have agreed on an export, the virtual machines and the block devices of this
-//! machine, with their identities and figures, and the means to end them.
+//! [`Clients`]: a list of the connections that have agreed on an export, the virtual machines and the block devices of
+//! this machine, with their identities and figures; and the means to close them.
 //!
-//! A worker writes the figures of its connections here once a second, when it looks at the clock. So they cost a request
-//! nothing, and are up to a second old; a connection that is asked to end hears of it within a second. The thread of a
-//! virtual machine or a block device does so in each turn.
+//! A worker updates the figures of its connections once a second, when it reads the clock. So they cost requests
+//! nothing, and are up to a second old; a connection that is to be closed notices within a second. The thread of a
+//! virtual machine or a block device does this in each turn.
 
 use blkmq::{Clock, Instant};
 use serde::{Deserialize, Serialize};
@@ -14,27 +14,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A connection that has agreed on an export. Figures are up to a second old.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClientState {
-    /// Its number, which no other connection of the server has had.
+    /// The number of the connection, which is never reused.
     pub number: u64,
     /// The name of its export.
     pub export: String,
-    /// The rule of `allow` that names its client best: `cn:gold`, `uid:1001`, `net:10.0.0.7`.
+    /// The rule of `allow` that identifies its client best: `cn:gold`, `uid:1001`, `net:10.0.0.7`.
     pub identity: String,
-    /// The address, the process or the block device on its other side.
+    /// The peer: an address, a process or a block device.
     pub peer: String,
-    /// Seconds since it has agreed on the export.
+    /// Seconds since the connection agreed on the export.
     pub seconds: u64,
     /// Requests in flight.
     pub in_flight: u64,
-    /// Requests that were carried out.
+    /// The number of completed requests.
     pub requests: u64,
-    /// Bytes that it has read.
+    /// The number of bytes read.
     pub read_bytes: u64,
-    /// Bytes that it has written.
+    /// The number of bytes written.
     pub written_bytes: u64,
 }
 
-/// The connections of a server. A mutex, used when a connection begins and ends, and by control.
+/// The connections of a server. A mutex, locked when a connection begins and ends, and by control.
 #[derive(Debug)]
 pub(crate) struct Clients {
     clock: Clock,
@@ -43,12 +43,12 @@ pub(crate) struct Clients {
 
 #[derive(Debug, Default)]
 struct All {
-    /// The number of the next one.
+    /// The number of the next connection.
     next: u64,
     by_number: BTreeMap<u64, Arc<Client>>,
 }
 
-/// A connection. Figures are statistics, and so is the wish to end it: each word stands alone and orders nothing.
+/// A connection. Figures and the request to close it are independent relaxed words: they order nothing.
 #[derive(Debug)]
 struct Client {
     peer: String,
@@ -60,7 +60,7 @@ struct Client {
     written: AtomicU64,
     in_flight: AtomicU64,
     shall_end: AtomicBool,
-    /// Ends with its export only.
+    /// Whether it can only end together with its export.
     stays: bool,
 }
 
@@ -73,17 +73,17 @@ pub(crate) struct Figures {
     pub(crate) in_flight: u64,
 }
 
-/// A connection's place in the list; dropping it takes the connection out.
+/// A connection's entry in the list, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Listed {
     clients: Arc<Clients>,
     number: u64,
     client: Arc<Client>,
-    /// The time at which it was asked to end.
+    /// The time at which it was asked to close.
     pub(crate) asked: Option<Instant>,
 }
 
-/// The connections to end.
+/// The connections to close.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Which<'a> {
     Number(u64),
@@ -101,12 +101,12 @@ impl Clients {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lists a connection that has agreed on `export`.
+    /// Adds a connection that has agreed on `export`.
     pub(crate) fn list(self: &Arc<Self>, peer: String, identity: String, export: &str) -> Listed {
         self.enter(peer, identity, export, false)
     }
 
-    /// Lists a block device of this machine. Its identity is its path: its users are unknown.
+    /// Adds a block device of this machine. Its identity is its path, since its users are unknown.
     pub(crate) fn list_device(self: &Arc<Self>, path: String, export: &str) -> Listed {
         self.enter(path.clone(), path, export, true)
     }
@@ -138,7 +138,7 @@ impl Clients {
         Listed { clients: Arc::clone(self), number, client, asked: None }
     }
 
-    /// All connections, in the order of their beginnings. O(connections).
+    /// Returns all connections in the order of their beginnings. O(connections).
     pub(crate) fn states(&self) -> Vec<ClientState> {
         let now = self.clock.now();
         let state = |(number, client): (&u64, &Arc<Client>)| ClientState {
@@ -160,7 +160,7 @@ impl Clients {
         self.all().by_number.get(&number).is_some_and(|client| client.stays)
     }
 
-    /// Asks connections to end; returns their numbers. Block devices are left out. O(connections).
+    /// Asks connections to close, and returns their numbers. Block devices are skipped. O(connections).
     pub(crate) fn end(&self, which: Which<'_>) -> Vec<u64> {
         let is_meant = |number: u64, client: &Client| {
             let is_it = match which {
@@ -181,12 +181,12 @@ impl Clients {
 }
 
 impl Listed {
-    /// The number by which the connection is known.
+    /// Returns the number of the connection.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Writes the figures down. Returns whether the connection is to end.
+    /// Updates the figures. Returns whether the connection must close.
     pub(crate) fn look(&self, figures: Figures) -> bool {
         let client = &self.client;
         client.requests.store(figures.requests, Ordering::Relaxed);

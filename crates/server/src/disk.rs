@@ -1,4 +1,4 @@
-//! [`Disk`]: a device with its queue, which exports share.
+//! [`Disk`]: a device with its queue, shared by exports.
 
 use crate::failures::{Failure, Failures};
 use blkmq::prelude::*;
@@ -18,11 +18,12 @@ pub struct Disk {
     service: Service<AlignedBuf>,
     seen: Arc<Seen>,
     failures: Failures,
-    /// The scheduler that the program has configured, with its options.
+    /// The configured scheduler with its options.
     configured: Mutex<Option<(&'static Factory, Options)>>,
 }
 
-/// A device, as it was seen last. Both are hints: the device has the last word. Disks write them, clients read them.
+/// The last known state of a device. Both fields are hints that disks write and clients read: the device itself
+/// decides.
 #[derive(Debug)]
 pub(crate) struct Seen {
     is_read_only: AtomicBool,
@@ -34,18 +35,18 @@ impl Seen {
         self.is_read_only.load(Ordering::Relaxed)
     }
 
-    /// The bytes for which its queue takes I/O.
+    /// Returns the size in bytes for which the queue accepts I/O.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// The credit of a worker's client: I/Os, and parts of divided ones, in flight for all its connections.
+/// The credit of a worker's client: the maximum I/Os and parts of divided I/Os in flight for all its connections.
 pub(crate) const CREDIT: u32 = 1024;
 
 impl Disk {
-    /// Starts the queue of `device` with the scheduler called `scheduler`, for `workers` threads that serve it. Under
-    /// `auto` ([`AUTO`]), it is the device's default until two exports compete, and mclock from then on.
+    /// Starts the queue of `device` with the scheduler named `scheduler`, for `workers` threads that serve it. `auto`
+    /// ([`AUTO`]) means the device's default until two exports compete, and mclock from then on.
     ///
     /// # Errors
     /// If there is no such scheduler, or the system refuses rings, memory or threads.
@@ -63,10 +64,10 @@ impl Disk {
         Self::start_with(name, device, factory, &Options::defaults(factory.attributes), workers)
     }
 
-    /// As [`start`](Self::start), with a scheduler and its options.
+    /// Like [`start`](Self::start), with a scheduler and its options.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// See [`start`](Self::start).
     pub fn start_with(
         name: &str,
         device: Device,
@@ -81,8 +82,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// From now on, a client of control that chooses this scheduler gets it with these options, and not with its defaults.
-    /// At first it is the one of [`start_with`](Self::start_with).
+    /// Sets the configured scheduler: control clients that select it get these options instead of its defaults.
+    /// Initially it is the scheduler of [`start_with`](Self::start_with).
     pub fn configure(&self, scheduler: Option<(&'static Factory, Options)>) {
         *self.configured.lock().unwrap_or_else(PoisonError::into_inner) = scheduler;
     }
@@ -107,23 +108,23 @@ impl Disk {
         Ok(Self { name, device, service, seen, failures, configured })
     }
 
-    /// Looks at the device as it is by now.
+    /// Queries the present state of the device.
     pub(crate) fn look(&self) -> DeviceState {
         let state = self.device.state();
         self.seen.is_read_only.store(state.is_read_only, Ordering::Relaxed);
         state
     }
 
-    /// The device as the last look found it, from now on.
+    /// Returns the state of the device, which later queries update.
     pub(crate) fn seen(&self) -> &Arc<Seen> {
         &self.seen
     }
 
-    /// Takes I/O for the whole blocks of `bytes` bytes, which the device has by now. The queue is frozen until all I/O in
-    /// flight has ended.
+    /// Extends the queue to the whole blocks of `bytes` bytes, the new size of the device. The queue is frozen until
+    /// all I/O in flight has completed.
     ///
     /// # Errors
-    /// If `goes_on` was false first, the queue is poisoned, or the size is beyond every device.
+    /// If `goes_on` returns false before that, the queue is poisoned, or the size exceeds that of any device.
     pub(crate) fn grow(
         &self,
         bytes: u64,
@@ -151,14 +152,14 @@ impl Disk {
         self.failures.log(self.service.clock().now(), &failure);
     }
 
-    /// The requests that have not ended at `now`, the oldest first. Where none is in flight, only counters are read.
+    /// Returns the unfinished requests at `now`, oldest first. If none is in flight, only counters are read.
     pub(crate) fn outstanding(&self, now: Instant) -> Vec<Outstanding> {
         let queue = self.service.queue();
         let QueueStats { submitted, completed, .. } = queue.stats();
         if submitted == completed { Vec::new() } else { queue.outstanding(now, usize::MAX) }
     }
 
-    /// The number and the greatest age of the requests that are at the device for longer than `age`.
+    /// Returns the number of requests that have been at the device for longer than `age`, and the greatest age.
     pub(crate) fn stuck(&self, age: Nanos) -> Option<(usize, Nanos)> {
         let now = self.service.clock().now();
         let mut all = self.outstanding(now);
@@ -166,7 +167,7 @@ impl Disk {
         all.first().map(|oldest| (all.len(), now.since(oldest.since)))
     }
 
-    /// Its name in messages and for control.
+    /// Returns the name for messages and control.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -189,7 +190,7 @@ impl Disk {
 mod tests {
     use super::*;
 
-    /// A request that waits in the scheduler says nothing of the device.
+    /// A request that waits in the scheduler says nothing about the device.
     #[test]
     fn a_device_that_keeps_a_request_is_stuck() {
         let stuck = "null,irqmode=2,completion_nsec=3600000000000,submit_queues=1,hw_queue_depth=1";

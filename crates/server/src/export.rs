@@ -1,4 +1,4 @@
-//! [`Export`]: a disk, or a region of it, as clients see it.
+//! [`Export`]: a disk, or a region of it, as seen by clients.
 
 use crate::allow::Allow;
 use crate::disk::{Disk, Seen};
@@ -18,96 +18,96 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The description of an export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Export {
-    /// Its name; the empty name is the default export.
+    /// The name; the empty name is the default export.
     pub name: String,
     /// A text for users.
     pub description: String,
-    /// The place of its disk among those of the server.
+    /// The index of its disk among those of the server.
     pub disk: usize,
-    /// The part of the disk that it shows; `None` for all of it.
+    /// The region of the disk; `None` for the whole disk.
     pub region: Option<Region>,
-    /// Clients may not write.
+    /// Whether clients are refused writes.
     pub read_only: bool,
-    /// Its share of the disk, 1 to 1000, under schedulers that share by weight.
+    /// The weight, 1 to 1000, under schedulers that share by weight.
     pub weight: u32,
-    /// Its limits, under every scheduler.
+    /// The limits, under every scheduler.
     pub max: IoMax,
-    /// Its floor and its ceiling, under schedulers that keep them: mclock.
+    /// The floor and ceiling, under schedulers that keep them: mclock.
     pub promise: Promise,
-    /// The priority class of its I/Os, for schedulers that have classes: mq-deadline, and bfq within a group.
+    /// The priority class of its I/Os, for schedulers with classes: mq-deadline, and bfq within a group.
     pub class: Class,
-    /// When a write is answered.
+    /// The point at which a write completes.
     pub cache: Cache,
-    /// The socket on which it is a disk of a virtual machine; `None` for clients of NBD only.
+    /// The socket on which it is a disk of a virtual machine; `None` if it only serves NBD clients.
     pub vhost_user: Option<VhostUser>,
-    /// The block device of this machine that shows it; `None` if there is none.
+    /// The block device of this machine on the export; `None` if there is none.
     pub ublk: Option<Ublk>,
-    /// The clients that may use it. To others it does not exist. `None` for all clients of the server.
+    /// The clients that may use it. For other clients the export does not exist. `None` for all clients of the server.
     pub allow: Option<Allow>,
 }
 
-/// When a write is answered, by the words of QEMU.
+/// The point at which a write completes, in QEMU's terms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Cache {
-    /// When the device has it: a FLUSH, or FUA on the write, makes it durable.
+    /// When the device has the data: a FLUSH, or FUA on the write, makes it durable.
     #[default]
     Writeback,
-    /// When it is durable: every write has FUA, for clients that never flush.
+    /// When the data is durable: every write has FUA, for clients that never flush.
     Writethrough,
 }
 
-/// A part of a disk.
+/// A range of a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Region {
     /// Its first byte.
     pub offset: u64,
-    /// Its length in bytes; `None` for the rest of the disk.
+    /// Its length in bytes; `None` up to the end of the disk.
     pub size: Option<u64>,
 }
 
 impl Region {
-    /// Its bytes on a disk of `bytes` bytes.
+    /// Returns the bytes of the region on a disk of `bytes` bytes.
     fn on(&self, bytes: u64) -> Range<u64> {
         let end = self.size.map_or(Some(bytes), |size| self.offset.checked_add(size));
         self.offset..end.unwrap_or(u64::MAX)
     }
 }
 
-/// The reason why a disk cannot be exported so.
+/// The reason why an export is impossible.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// There is no disk with this number.
+    /// No disk has this number.
     #[error("there is no disk {0}")]
     NoDisk(usize),
     /// Two exports have this name.
     #[error("two exports are called '{0}'")]
     Name(String),
-    /// The name has control characters, or is longer than names can be.
+    /// The name contains control characters, or is too long.
     #[error(
         "{0:?} is no name for an export; accepted: up to {MOST_NAME} bytes of text without control characters"
     )]
     Forbidden(String),
-    /// The region is empty, or reaches beyond the disk of this many bytes.
+    /// The region is empty, or ends beyond the disk, whose size in bytes is given.
     #[error("the region {}..{} is not in a disk of {size} bytes", .0.start, .0.end, size = .1)]
     Region(Range<u64>, u64),
-    /// The region does not begin and end at multiples of this many bytes.
+    /// The region is not aligned to this many bytes.
     #[error(
         "the region {}..{} must begin and end at multiples of {block} bytes", .0.start, .0.end, block = .1
     )]
     Unaligned(Range<u64>, u32),
-    /// Its socket for virtual machines cannot begin while the server runs.
+    /// A socket for virtual machines cannot be added while the server runs.
     #[error("an export with a socket for virtual machines begins with the server")]
     VhostUser,
     /// Its block device is refused.
     #[error("ublk {0}: {1}")]
     Ublk(u32, String),
-    /// Its group was refused.
+    /// The group was refused.
     #[error("{0}")]
     Group(EditError<GroupError>),
 }
 
 impl Export {
-    /// All of disk number `disk`, for reading and writing, with the weight 100 and no limits.
+    /// Returns an export of the whole disk number `disk`, for reading and writing, with weight 100 and no limits.
     #[must_use]
     pub fn new(name: &str, disk: usize) -> Self {
         Self {
@@ -127,10 +127,10 @@ impl Export {
         }
     }
 
-    /// The name of its group, which no other export of its disk may have: see [`GroupSpec::name_for`].
+    /// Returns the name of its group, which must be unique among the exports of its disk: see [`GroupSpec::name_for`].
     ///
     /// # Errors
-    /// If the export cannot have its name.
+    /// If the export cannot have this name.
     pub fn group(&self) -> Result<String, ExportError> {
         let name = &self.name;
         if name.len() > MOST_NAME || name.contains(char::is_control) {
@@ -140,51 +140,51 @@ impl Export {
     }
 }
 
-/// The most bytes of a name in NBD.
+/// The maximum length of a name in NBD, in bytes.
 const MOST_NAME: usize = 4096;
 
-/// The lowest bit of a priority in the number of an owner. No server has had so many exports.
+/// The shift of the priority in the number of an owner. No server has more than 2^24 exports over its lifetime.
 const PRIORITY: u32 = 24;
 
 /// An export in service.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) disk: usize,
-    /// Its number, from 1: the owner of its I/Os of its own priority.
+    /// The number of the export, from 1: the owner of those of its I/Os that have the export's priority.
     pub(crate) number: u32,
     /// The first byte on the disk.
     pub(crate) start: u64,
-    /// The announcement to clients while the device takes writes and keeps its size; see [`info`](Self::info).
+    /// The announcement to clients, valid while the device is writable and keeps its size; see [`info`](Self::info).
     pub(crate) info: ExportInfo,
-    /// It ends where its device does.
+    /// Whether it ends where its device does.
     ends_with_disk: bool,
     of_disk: Arc<Seen>,
     pub(crate) group: GroupGuard<AlignedBuf>,
-    /// The most bytes that one I/O of each kind may have; 0 if the disk does not have it.
+    /// The maximum length in bytes of an I/O of each kind; 0 if the disk does not support it.
     pub(crate) discard: u64,
     pub(crate) zeroes: u64,
     pub(crate) zeroing: Zeroing,
-    /// Connections that have agreed on it.
+    /// The number of connections that have agreed on it.
     connections: AtomicUsize,
-    /// Buffers of reads are cleared first, because the disk does not fill them.
+    /// Whether buffers for reads are cleared first, because the disk does not fill them.
     pub(crate) clears: bool,
     /// The priority of its I/Os.
     pub(crate) ioprio: IoPrio,
     pub(crate) cache: Cache,
-    /// It is no export of the server any more. Its connections learn this at their next request.
+    /// Whether it has been removed from the server. Its connections learn this at their next request.
     withdrawn: AtomicBool,
     /// The clients that may use it.
     pub(crate) allow: Gate,
-    /// The block device of this machine that shows it.
+    /// The block device of this machine on the export.
     pub(crate) ublk: Option<Ublk>,
 }
 
-/// The exports of a running server. They are looked up once for a connection, under a mutex.
+/// The exports of a running server. They are looked up once for each connection, under a mutex.
 #[derive(Debug)]
 pub(crate) struct Catalog {
     table: Mutex<Arc<Table>>,
-    /// Exports that were removed and may have connections. Workers must not drop the last hold of one: its group goes then,
-    /// which waits for other changes of the device.
+    /// Removed exports that may still have connections. Workers must not drop the last reference to one: that removes
+    /// its group, which waits for other changes of the device.
     removed: Mutex<Vec<Arc<Served>>>,
 }
 
@@ -195,7 +195,7 @@ impl Catalog {
         Ok(Self { table: Mutex::new(Arc::new(table)), removed: Mutex::default() })
     }
 
-    /// The refusal of each of `exports` that cannot be served beside those before it, with its place among them.
+    /// Returns, for each of `exports` that cannot be served together with those before it, its index and the reason.
     pub(crate) fn check(exports: &[Export], disks: &[Disk]) -> Vec<(usize, ExportError)> {
         let mut table = Table::default();
         let refused = |(at, export)| table.add(export, disks).err().map(|error| (at, error));
@@ -206,12 +206,12 @@ impl Catalog {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All exports, as they are now.
+    /// Returns the present exports.
     pub(crate) fn now(&self) -> Arc<Table> {
         Arc::clone(&self.table())
     }
 
-    /// Adds an export. One of the same name that was removed must have no connection left.
+    /// Adds an export. A removed export of the same name must have no connection left.
     pub(crate) fn add(
         &self,
         export: &Export,
@@ -219,13 +219,13 @@ impl Catalog {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<(), ExportError> {
         self.sweep(goes_on);
-        // Not under the mutex, which workers take: a new group may change the scheduler, and wait for the device.
+        // Not under the mutex, which workers take: a new group may change the scheduler, which waits for the device.
         let number = Arc::make_mut(&mut self.table()).number(export)?;
         let served = Table::served(export, disks, number, goes_on)?;
         Arc::make_mut(&mut self.table()).push(served)
     }
 
-    /// Removes the export of this name, and returns true if there was one.
+    /// Removes the export `name`. Returns whether it existed.
     pub(crate) fn remove(&self, name: &str) -> bool {
         let mut table = self.table();
         let at = table.exports.iter().position(|export| export.info.name == name);
@@ -239,12 +239,12 @@ impl Catalog {
         true
     }
 
-    /// Removes the groups of removed exports that have no connection left. Those of a device that is being changed wait for
-    /// the next time, once `goes_on` is false.
+    /// Removes the groups of removed exports without connections. Those on a device that is being changed are left for
+    /// the next call once `goes_on` returns false.
     pub(crate) fn sweep(&self, goes_on: &dyn Fn() -> bool) {
         let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
         removed.retain_mut(|export| {
-            // The table of an earlier moment may hold it as well, for the moment in which it is read.
+            // A reader may briefly hold an older table, and with it the export.
             let Some(export) = Arc::get_mut(export) else { return true };
             let busy = Err(EditError::Change(ChangeError::Busy));
             export.group.remove_while(goes_on) == busy
@@ -252,11 +252,11 @@ impl Catalog {
     }
 }
 
-/// All exports of a server at a moment.
+/// All exports of a server at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     exports: Vec<Arc<Served>>,
-    /// The number of the last one that was added.
+    /// The number of the export added last.
     last: u32,
 }
 
@@ -266,7 +266,7 @@ impl Table {
         self.push(Self::served(export, disks, number, &|| true)?)
     }
 
-    /// A number for the export, if its name is free.
+    /// Returns a number for the export if its name is free.
     fn number(&mut self, export: &Export) -> Result<u32, ExportError> {
         self.check_name(&export.name)?;
         self.last += 1;
@@ -283,7 +283,7 @@ impl Table {
         Ok(Arc::new(Served::new(export, disk, number, goes_on)?))
     }
 
-    /// Puts an export in service, unless another one has taken its name in the meantime.
+    /// Puts an export in service, unless its name has been taken since.
     fn push(&mut self, served: Arc<Served>) -> Result<(), ExportError> {
         self.check_name(&served.info.name)?;
         self.exports.push(served);
@@ -297,12 +297,12 @@ impl Table {
         }
     }
 
-    /// The export of this name. The empty name is also that of an only export.
+    /// Returns the export of this name. If there is only one export, the empty name stands for it, too.
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Served>> {
         self.get_of(name, |_| true)
     }
 
-    /// As [`get`](Self::get) for a client to which only the exports exist that `may` names.
+    /// Like [`get`](Self::get), for a client for which only exports accepted by `may` exist.
     pub(crate) fn get_of(&self, name: &str, may: impl Fn(&Served) -> bool) -> Option<&Arc<Served>> {
         let mut visible = self.exports.iter().filter(|export| may(export));
         if name.is_empty()
@@ -313,7 +313,7 @@ impl Table {
         self.exports.iter().find(|export| export.info.name == name && may(export))
     }
 
-    /// Returns whether any export is for some clients only.
+    /// Returns whether any export has access rules.
     pub(crate) fn has_rules(&self) -> bool {
         self.exports.iter().any(|export| !export.allow.is_open())
     }
@@ -328,8 +328,8 @@ impl Table {
 }
 
 impl Served {
-    /// The owner of its I/Os with this priority. The processes of a guest are not known, but a scheduler that serves processes
-    /// in turn, each with its priority, must not take those of different ones for one.
+    /// Returns the owner of its I/Os with this priority. The processes of a guest are unknown, but a scheduler that
+    /// serves processes in turn, each with its priority, must not take different processes for one.
     pub(crate) fn owner(&self, ioprio: IoPrio) -> Owner {
         if ioprio == self.ioprio {
             return Owner(self.number);
@@ -338,22 +338,22 @@ impl Served {
         Owner(self.number | priority << PRIORITY)
     }
 
-    /// Connections that have agreed on it.
+    /// Returns the number of connections that have agreed on it.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Returns whether its clients cannot change the device now.
+    /// Returns whether its clients cannot change the device at present.
     pub(crate) fn is_read_only(&self) -> bool {
         self.info.flags.contains(TransmissionFlags::READ_ONLY) || self.of_disk.is_read_only()
     }
 
-    /// Its length in bytes. It may grow.
+    /// Returns its length in bytes, which may grow.
     pub(crate) fn bytes(&self) -> u64 {
         if self.ends_with_disk { self.of_disk.bytes() - self.start } else { self.info.size }
     }
 
-    /// The description that a client gets now.
+    /// Returns the description for a client that connects now.
     pub(crate) fn info(&self) -> ExportInfo {
         let mut info = ExportInfo { size: self.bytes(), ..self.info.clone() };
         if self.is_read_only() {
@@ -362,7 +362,7 @@ impl Served {
         info
     }
 
-    /// It is no export of the server any more.
+    /// Returns whether the export has been removed.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.withdrawn.load(Ordering::Relaxed)
     }
@@ -420,12 +420,12 @@ impl Served {
     }
 }
 
-/// A connection to an export, counted while it lasts.
+/// A counted connection to an export.
 #[derive(Debug)]
 pub(crate) struct Seat(Arc<Served>);
 
 impl Seat {
-    /// A place at `export`; `None` if `most` connections have one.
+    /// Counts a connection to `export`, or returns `None` if it has `most` already.
     pub(crate) fn take(export: &Arc<Served>, most: usize) -> Option<Self> {
         let more = |count: usize| (count < most).then_some(count + 1);
         let taken = export.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
@@ -447,7 +447,7 @@ impl Drop for Seat {
     }
 }
 
-/// The level in the middle of the class, as Linux gives it to processes that ask for a class only.
+/// Returns the middle level of the class, which Linux gives to processes that only request a class.
 fn ioprio(class: Class) -> IoPrio {
     match class {
         Class::None => IoPrio::default(),
@@ -455,8 +455,8 @@ fn ioprio(class: Class) -> IoPrio {
     }
 }
 
-/// Every export can be flushed and written through, and a FLUSH on any connection covers all of them, since all go
-/// through one queue (`docs/spec/nbd.md`, section 4.1).
+/// Returns the transmission flags. Every export supports flushes and FUA, and a FLUSH on any connection covers all of
+/// them, since all use one queue (`docs/spec/nbd.md`, section 4.1).
 fn flags(rotational: bool, discards: bool, fast_zeroes: bool) -> TransmissionFlags {
     use TransmissionFlags as F;
     let always =
@@ -466,7 +466,7 @@ fn flags(rotational: bool, discards: bool, fast_zeroes: bool) -> TransmissionFla
     chosen.iter().filter(|(is, _)| *is).fold(always, |all, (_, flag)| all | *flag)
 }
 
-/// The flags of an export to which nothing can be written.
+/// Returns the flags of an export that cannot be written.
 fn read_only(flags: TransmissionFlags) -> TransmissionFlags {
     use TransmissionFlags as F;
     flags.with(F::READ_ONLY).without(F::SEND_TRIM | F::SEND_WRITE_ZEROES | F::SEND_FAST_ZERO)

@@ -1,6 +1,6 @@
-//! [`Failures`]: the I/Os of a device that failed, as lines of the log.
+//! [`Failures`]: logs the failed I/Os of a device.
 //!
-//! Clients receive every failure; the operator of the device is notified here, once a second at most.
+//! Clients get every failure; the operator of the device is notified here, at most once a second.
 
 use crate::rarely::Rarely;
 use blkmq::{Instant, IoError};
@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-/// The failures of a device. Workers share it, and meet in it only when an I/O has failed.
+/// The failures of a device. Workers share it, and lock it only when an I/O has failed.
 #[derive(Debug, Default)]
 pub(crate) struct Failures(Mutex<Rarely>);
 
@@ -18,7 +18,7 @@ pub(crate) struct Failure<'a> {
     pub(crate) device: &'a str,
     pub(crate) export: &'a str,
     pub(crate) operation: &'static str,
-    /// In bytes, on the device.
+    /// The offset on the device in bytes.
     pub(crate) offset: u64,
     pub(crate) error: IoError,
 }

@@ -1,13 +1,13 @@
-//! The requests of a worker that are in flight.
+//! The requests in flight of a worker.
 //!
-//! An I/O carries the place of its request in its cookie, and its number among the portions of a long one. The
-//! client's own cookie is only repeated: two requests may have the same.
+//! The cookie of an I/O consists of the place of its request and the number of its portion. The client's own cookie is
+//! only repeated in the reply: two requests may have the same.
 
 use crate::long::Long;
 use crate::steps::Steps;
 use blkmq_nbd::ReplyTo;
 
-/// A connection of a worker: its place, and how many were there before it.
+/// A connection of a worker: its place, and the generation of that place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
     pub(crate) place: u32,
@@ -17,9 +17,9 @@ pub(crate) struct Key {
 /// The cookie of an I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cookie {
-    /// The place of its request.
+    /// The place of the request.
     pub(crate) place: u32,
-    /// Its number among the portions of a long request.
+    /// The number of the portion of a long request.
     pub(crate) portion: u32,
 }
 
@@ -41,9 +41,9 @@ pub(crate) struct Flight {
     pub(crate) connection: Key,
     pub(crate) to: ReplyTo,
     pub(crate) work: Work,
-    /// The place on the disk, in bytes, of the last I/O that began; of a long request, where it begins.
+    /// The offset on the disk, in bytes, of the last I/O that began; for a long request, its beginning.
     pub(crate) at: u64,
-    /// Bytes that it counts for.
+    /// Bytes charged for the request.
     pub(crate) bytes: usize,
 }
 
@@ -54,16 +54,16 @@ pub(crate) enum Work {
     Read(u32),
     /// A write of this many bytes.
     Write(u32),
-    /// One I/O whose reply has no content.
+    /// A single I/O whose reply has no content.
     Plain,
-    /// Several I/Os, one after the other, over a range.
+    /// Consecutive I/Os that cover a range.
     Steps(Steps),
     /// A read or write in portions.
     Long(Long),
 }
 
 impl Work {
-    /// Its name for the log.
+    /// Returns the name for the log.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Read(_) => "read",
@@ -107,7 +107,7 @@ impl<T> Flights<T> {
     /// The request at `place`.
     ///
     /// # Panics
-    /// If there is none: an I/O is answered once.
+    /// If there is none: an I/O completes once.
     pub(crate) fn get_mut(&mut self, place: u32) -> &mut T {
         self.places[place as usize].as_mut().expect("the request is in flight")
     }
@@ -115,14 +115,14 @@ impl<T> Flights<T> {
     /// Takes the request at `place` out.
     ///
     /// # Panics
-    /// As [`get_mut`](Self::get_mut).
+    /// See [`get_mut`](Self::get_mut).
     pub(crate) fn remove(&mut self, place: u32) -> T {
         let flight = self.places[place as usize].take().expect("the request is in flight");
         self.free.push(place);
         flight
     }
 
-    /// How many requests are in flight.
+    /// Returns the number of requests in flight.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }

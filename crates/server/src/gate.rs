@@ -1,15 +1,15 @@
-//! [`Gate`]: the rules in force, of the server or of an export, which a reload may change.
+//! [`Gate`]: the present rules of the server or of an export, which a reload may change.
 
 use crate::allow::{Allow, Rule};
 use crate::identity::Identity;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Rules, or none. A mutex, used by handshakes and once a second for each connection, and never for an I/O.
+/// Rules, or none. A mutex, locked by handshakes and once a second for each connection, but never for an I/O.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     rules: Mutex<Option<Arc<Allow>>>,
-    /// Counts the changes, around at the end of the numbers.
+    /// The number of changes, which wraps around.
     version: AtomicU32,
 }
 
@@ -18,24 +18,24 @@ impl Gate {
         Self { rules: Mutex::new(allow.map(Arc::new)), version: AtomicU32::new(0) }
     }
 
-    /// The rules in force; `None` if every client may pass.
+    /// Returns the present rules; `None` if every client may pass.
     pub(crate) fn rules(&self) -> Option<Arc<Allow>> {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn set(&self, allow: Option<Allow>) {
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = allow.map(Arc::new);
-        // After the change: a reader that sees the new number finds the new rules.
+        // Incremented after the change: a reader that sees the new version finds the new rules.
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// A number that is another one after each change. Cheap enough to be looked at in every turn.
+    /// Returns a number that differs after each change. Cheap enough to be read in every turn.
     pub(crate) fn version(&self) -> u32 {
         // Pairs with the end of `set`.
         self.version.load(Ordering::Acquire)
     }
 
-    /// Returns whether every client is let through.
+    /// Returns whether every client may pass.
     pub(crate) fn is_open(&self) -> bool {
         self.rules().is_none()
     }
@@ -44,7 +44,7 @@ impl Gate {
         self.rules().is_none_or(|rules| rules.allows(identity))
     }
 
-    /// Returns whether a client of this identity may be let through once it has shown a certificate.
+    /// Returns whether a client of this identity may pass once it has shown a certificate.
     pub(crate) fn may_allow(&self, identity: &Identity) -> bool {
         let by_certificate = |rules: Arc<Allow>| rules.rules().iter().any(Rule::is_of_certificate);
         self.allows(identity) || self.rules().is_some_and(by_certificate)

@@ -1,4 +1,4 @@
-//! The peers of connections, and the counts behind the bounds on connections.
+//! The peers of connections, and the counts for the limits on connections.
 
 use crate::bounds::Bounds;
 use blkmq::Instant;
@@ -7,12 +7,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The other side of a connection.
+/// The peer of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Peer {
-    /// A machine.
+    /// An IP address.
     Address(IpAddr),
-    /// A process of this machine, by its number; 0 if it is in another namespace.
+    /// A process of this machine, by its pid; 0 if it is in another namespace.
     Process(i32),
 }
 
@@ -25,11 +25,11 @@ impl fmt::Display for Peer {
     }
 }
 
-/// A handshake under way: its peer, its beginning and the place of its connection.
+/// A handshake in progress: its peer, its beginning and the place of its connection.
 pub(crate) type UnderWay = (Option<Peer>, Instant, u32);
 
-/// The handshake to close where there is one too many: the oldest of the peer that has the most. A peer that begins
-/// handshakes without end closes its own, and not those of others, however slow they are.
+/// Returns the handshake to close when there is one too many: the oldest of the peer that has the most. So a peer that
+/// keeps beginning handshakes closes its own, and not those of others, however slow they are.
 pub(crate) fn one_too_many(mut under_way: Vec<UnderWay>) -> Option<u32> {
     under_way.sort_unstable();
     let peers = under_way.chunk_by(|one, next| one.0 == next.0);
@@ -37,7 +37,7 @@ pub(crate) fn one_too_many(mut under_way: Vec<UnderWay>) -> Option<u32> {
     Some(place)
 }
 
-/// The connections of a server. A mutex, used when a connection comes and goes.
+/// The connections of a server. A mutex, locked when a connection begins or ends.
 #[derive(Debug)]
 pub(crate) struct Guests(Mutex<Counts>);
 
@@ -47,29 +47,29 @@ struct Counts {
     by_peer: BTreeMap<Option<Peer>, OfPeer>,
 }
 
-/// Connections of a peer, or of all.
+/// The connections of a peer, or all connections.
 #[derive(Clone, Debug)]
 struct OfPeer {
     connections: usize,
-    /// Those of them that have not begun.
+    /// The number of these whose handshake is not over.
     handshakes: usize,
-    /// How many of them each worker has.
+    /// The number of these that each worker has.
     by_worker: Vec<usize>,
 }
 
-/// Handshakes beyond the bound that are on the way to workers, which then close others. With more of them the workers
-/// are behind.
+/// Handshakes beyond the limit that are on their way to workers, which then close others. If there are more, the
+/// workers are overloaded.
 const WAITING: usize = 32;
-/// Handshakes that a peer may have while workers are behind. A peer with more is the reason.
+/// Handshakes that a peer may have while workers are overloaded. A peer with more is the cause.
 const FEW: usize = 8;
 
-/// The place of one connection; free again when this is dropped.
+/// A counted connection; uncounted on drop.
 #[derive(Debug)]
 pub(crate) struct Guest {
     guests: Arc<Guests>,
     peer: Option<Peer>,
     worker: usize,
-    /// Its handshake is over.
+    /// Whether its handshake is over.
     has_begun: bool,
 }
 
@@ -83,14 +83,14 @@ impl Guests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     pub(crate) fn total(&self) -> usize {
         self.counts().total.connections
     }
 
-    /// A place for a connection from `peer`, with the worker that has the fewest, and of several with the one that has
-    /// the fewest of other peers; `None` if a bound is reached, or if the workers are behind with handshakes because of
-    /// this peer.
+    /// Counts a connection from `peer`, and assigns it to the worker with the fewest connections; among equals, to the
+    /// one with the fewest of other peers. Returns `None` if a limit is reached, or if this peer overloads the workers
+    /// with handshakes.
     pub(crate) fn admit(self: &Arc<Self>, peer: Option<Peer>, bounds: &Bounds) -> Option<Guest> {
         let mut counts = self.counts();
         let workers = counts.total.by_worker.len();
@@ -122,7 +122,7 @@ impl OfPeer {
 }
 
 impl Counts {
-    /// Changes the counts of `peer` and of all, and forgets a peer that is gone.
+    /// Changes the counts of `peer` and of all peers, and forgets a peer without connections.
     fn each(&mut self, peer: Option<Peer>, change: impl Fn(&mut OfPeer)) {
         let workers = self.total.by_worker.len();
         let of_peer = self.by_peer.entry(peer).or_insert_with(|| OfPeer::new(workers));
@@ -135,17 +135,17 @@ impl Counts {
 }
 
 impl Guest {
-    /// The other side, if the system knows it.
+    /// Returns the peer if the system knows it.
     pub(crate) fn peer(&self) -> Option<Peer> {
         self.peer
     }
 
-    /// The other side for the log.
+    /// Returns the name of the peer for the log.
     pub(crate) fn name(&self) -> String {
         self.peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string())
     }
 
-    /// Its handshake is over.
+    /// Notes the end of its handshake.
     pub(crate) fn begin(&mut self) {
         if !self.has_begun {
             self.has_begun = true;
@@ -153,7 +153,7 @@ impl Guest {
         }
     }
 
-    /// The number of its worker.
+    /// Returns the number of its worker.
     pub(crate) fn worker(&self) -> usize {
         self.worker
     }
@@ -193,8 +193,8 @@ mod tests {
         assert!(guests.counts().by_peer.is_empty(), "nothing is left of a peer that is gone");
     }
 
-    /// Regression test: a client that closes a connection and begins the next one was counted with both for a moment,
-    /// and so had every other one with the worker of a client that has one all the time.
+    /// Regression test: a client that closed one connection and began the next was briefly counted with both, so that
+    /// every other connection was assigned to the worker of a client with a permanent one.
     #[test]
     fn of_two_workers_with_as_many_connections_a_peer_gets_its_own() {
         let guests = Arc::new(Guests::new(2));
@@ -215,7 +215,7 @@ mod tests {
         drop(last);
     }
 
-    /// Regression test: a flood of connections took all places, and others were refused with it.
+    /// Regression test: a flood of connections used up the limit, and other peers were refused.
     #[test]
     fn while_workers_are_behind_the_peer_that_floods_them_waits() {
         let bounds = Bounds { handshakes: 4, ..Bounds::default() };
@@ -234,8 +234,8 @@ mod tests {
         assert_eq!((left.total.connections, left.total.handshakes), (0, 0));
     }
 
-    /// Regression test: the oldest of all was closed, so that a client could begin no connection beside another one
-    /// that began many.
+    /// Regression test: the oldest handshake of all was closed, so that clients could not connect while another client
+    /// began many connections.
     #[test]
     fn a_peer_with_many_handshakes_closes_its_own() {
         let at = Instant::from_nanos;

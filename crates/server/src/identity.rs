@@ -1,7 +1,7 @@
-//! [`Identity`]: everything that the server knows of a client, for the rules of exports and for the log.
+//! [`Identity`]: everything known about a client, for the rules of exports and for the log.
 //!
-//! The parts come from the kernel (an address, the process behind a local socket) and from the certificate that TLS has
-//! verified. Nothing that a client merely says is among them.
+//! The parts come from the kernel (an address, the process of a local socket) and from the certificate verified by TLS.
+//! Unverified claims of a client are not included.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,9 +9,9 @@ use std::net::IpAddr;
 /// The names in a certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Names {
-    /// The common name, if there is one only.
+    /// The common name, if there is exactly one.
     pub(crate) common: Option<String>,
-    /// DNS names, addresses of mail, URIs, and IP addresses as text.
+    /// DNS names, e-mail addresses, URIs, and IP addresses as text.
     pub(crate) alternative: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ impl Identity {
         Self { process: Some((user, group)), ..Self::default() }
     }
 
-    /// The client has shown a certificate with these names.
+    /// Adds the names of a verified certificate.
     pub(crate) fn certify(&mut self, names: Names) {
         self.certificate = Some(names);
     }
@@ -42,8 +42,8 @@ impl Identity {
         self.certificate.as_ref()?.common.as_ref()
     }
 
-    /// Returns whether the certificate has this alternative name. Names of hosts are compared without case; a URI or an
-    /// address of mail is not such a name.
+    /// Returns whether the certificate has this alternative name. Host names are compared case-insensitively; URIs and
+    /// e-mail addresses are not host names.
     pub(crate) fn has_alternative_name(&self, name: &str) -> bool {
         let is_host = !name.contains(['/', '@']);
         let same = |it: &String| it == name || is_host && it.eq_ignore_ascii_case(name);
@@ -64,7 +64,7 @@ impl Identity {
 }
 
 impl fmt::Display for Identity {
-    /// The rule that names the client best, by which its connections are counted.
+    /// The rule that identifies the client best, by which its connections are counted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.certificate.as_ref();
         let common = names.and_then(|names| names.common.as_ref());

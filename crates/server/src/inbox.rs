@@ -1,7 +1,7 @@
-//! The way from the thread that accepts connections to a worker.
+//! The messages from the accepting thread to a worker.
 //!
-//! A mutex around a list, and an eventfd that the worker watches. It is used once for each connection, and never for
-//! an I/O.
+//! A mutex around a list, and an eventfd that the worker watches. It is used once for each connection, but never for an
+//! I/O.
 
 use crate::guest::Guest;
 use crate::stream::Stream;
@@ -17,7 +17,7 @@ pub(crate) enum Message {
     Connection(Stream, Guest),
     /// Answer the requests in flight, refuse everything else, and end.
     Drain,
-    /// Answer the requests in flight, take nothing more, close every connection, and end: another server follows.
+    /// Answer the requests in flight, read nothing more, close every connection, and end: another server takes over.
     HandOver,
     /// End immediately.
     Stop,
@@ -41,11 +41,11 @@ impl Inbox {
 
     pub(crate) fn send(&self, message: Message) {
         self.messages().push(message);
-        // A counter that is full wakes the worker as well.
+        // A counter at its maximum wakes the worker as well.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// All messages, oldest first.
+    /// Returns all messages, oldest first.
     pub(crate) fn take(&self) -> Vec<Message> {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         std::mem::take(&mut *self.messages())

@@ -1,10 +1,10 @@
-//! Bytes that have arrived and are not parsed yet.
+//! Bytes that have arrived and are not parsed.
 //!
-//! A worker has one buffer into which all its connections read. The bytes that a connection leaves unparsed are
-//! kept with the connection and put in front of its next bytes: part of a header, the data of an option, or, while its
-//! requests have to wait, as much as the buffer held.
+//! All connections of a worker read into one buffer. Bytes that a connection leaves unparsed are stored with the
+//! connection and prepended to its next bytes: part of a header, the data of an option, or, while its requests must
+//! wait, up to the whole buffer.
 
-/// Bytes that one read takes. Some 9,000 requests without a payload.
+/// The maximum length of a read: some 9,000 requests without a payload.
 pub(crate) const CAPACITY: usize = 256 << 10;
 
 /// The buffer of a worker.
@@ -18,7 +18,7 @@ impl Input {
         Self { bytes: vec![0; CAPACITY].into_boxed_slice() }
     }
 
-    /// Puts `rest` in front, and returns the buffer and the number of bytes that are there.
+    /// Prepends `rest`, and returns the buffer and the number of bytes in it.
     pub(crate) fn with(&mut self, rest: &[u8]) -> (&mut [u8], usize) {
         self.bytes[..rest.len()].copy_from_slice(rest);
         (&mut self.bytes, rest.len())

@@ -1,11 +1,11 @@
 //! A block server: devices, each under a scheduler, shared by clients that speak NBD.
 //!
 //! A [`Server`] opens its [`Disk`]s, and serves [`Export`]s of them: a whole disk or a region, each in a group with a
-//! weight and limits. Its data path has one thread for each core and no executor: a worker owns its connections and
-//! one client of every disk, parses all requests that a read of the socket brings, submits them as one plug, and
-//! gathers the replies that are ready into one write.
+//! weight and limits. Its data path has one thread for each core and no executor: a worker owns its connections and a
+//! client of every disk. It parses all requests returned by a read of the socket, submits them as one plug, and sends
+//! the available replies with one write.
 //!
-//! The crate does the sockets and the threads. The wire is in `blkmq-nbd`, the I/O in `blkmq`.
+//! This crate has the sockets and the threads. The wire protocol is in `blkmq-nbd`, the I/O in `blkmq`.
 
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]

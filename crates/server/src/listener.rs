@@ -10,12 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
-/// A socket that listens, bound here or handed over by the program that started this one.
+/// A listening socket, bound here or inherited from the program that started this one.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
     address: Address,
-    /// The file that goes with the socket: that of a socket that was bound here.
+    /// The socket's file, if the socket was bound here.
     _file: Option<File>,
 }
 
@@ -25,21 +25,21 @@ enum Socket {
     Tcp(TcpListener),
 }
 
-/// A socket's file, which is removed when this is dropped.
+/// A socket's file, removed on drop.
 #[derive(Debug)]
 struct File(PathBuf);
 
 impl Drop for File {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The file may have been removed already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Connections that the kernel keeps until they are accepted.
+/// The maximum number of connections that the kernel queues until they are accepted.
 const BACKLOG: i32 = 1024;
 
-/// A socket for connections of IPv6 alone.
+/// Listens for IPv6 connections only.
 fn v6_only(at: SocketAddrV6) -> io::Result<TcpListener> {
     let flags = SocketFlags::CLOEXEC;
     let socket = net::socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
@@ -51,20 +51,20 @@ fn v6_only(at: SocketAddrV6) -> io::Result<TcpListener> {
 }
 
 impl Listener {
-    /// Listens on `address`, with these rights if it is in the file system. A port 0 becomes one that the system
-    /// chooses. The file of a socket is removed when the listener is dropped.
+    /// Listens on `address`, with these permissions if it is in the file system. For port 0 the system chooses a port.
+    /// The file of a socket is removed on drop.
     ///
     /// # Errors
-    /// If the address is taken or not allowed, or the owner of the file cannot be changed.
+    /// If the address is in use or not permitted, or the owner of the file cannot be changed.
     pub fn bind(address: &Address, rights: &Rights) -> io::Result<Self> {
         Self::bind_beside(address, rights, &[])
     }
 
-    /// As [`bind`](Self::bind) for one of several addresses of a server, `all`. The address `[::]` takes the connections of both
-    /// families, unless 0.0.0.0 with its port is among them.
+    /// Like [`bind`](Self::bind), for one of several addresses of a server, `all`. The address `[::]` accepts both
+    /// families, unless 0.0.0.0 with the same port is among them.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// See [`bind`](Self::bind).
     pub fn bind_beside(address: &Address, rights: &Rights, all: &[Address]) -> io::Result<Self> {
         match address {
             Address::Unix(path) => {
@@ -85,8 +85,7 @@ impl Listener {
     /// Checks an address before a socket is bound there.
     ///
     /// # Errors
-    /// If it is a path that is too long for a socket, at which there is a file that is no socket, or whose folder is
-    /// missing.
+    /// If the path is too long for a socket, is a file other than a socket, or is in a missing folder.
     pub fn check(address: &Address) -> io::Result<()> {
         match address {
             Address::Unix(path) => check(path),
@@ -99,7 +98,7 @@ impl Listener {
         Ok(Self { socket: Socket::Unix(socket), address: Address::Unix(path), _file: file })
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
@@ -113,12 +112,12 @@ impl Listener {
     }
 }
 
-/// A socket that was handed over. Its file stays when the listener is dropped.
+/// An inherited socket. Its file is kept on drop.
 impl TryFrom<UnixListener> for Listener {
     type Error = io::Error;
 
     /// # Errors
-    /// If the socket has no path, so that no address leads to it.
+    /// If the socket has no path, so that clients cannot address it.
     fn try_from(socket: UnixListener) -> io::Result<Self> {
         let address = socket.local_addr()?;
         let no_path = || io::Error::new(io::ErrorKind::InvalidInput, "the socket has no path");
@@ -131,7 +130,7 @@ impl TryFrom<TcpListener> for Listener {
     type Error = io::Error;
 
     /// # Errors
-    /// If the socket has no address any more.
+    /// If the socket has no address.
     fn try_from(socket: TcpListener) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let address = Address::Tcp(socket.local_addr()?);
@@ -153,7 +152,7 @@ mod tests {
     use super::*;
     use std::net::TcpStream;
 
-    /// Regression test: [::] takes both families, so that it could not stand beside 0.0.0.0.
+    /// Regression test: [::] accepts both families, so that it conflicted with 0.0.0.0.
     #[test]
     fn both_families_listen_on_one_port_in_either_order() {
         for order in [[0, 1], [1, 0]] {

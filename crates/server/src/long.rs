@@ -1,7 +1,7 @@
-//! [`Long`]: a read or write that is longer than a portion, carried out in portions.
+//! [`Long`]: a read or write longer than a portion, performed in portions.
 //!
-//! Each portion is an I/O with a buffer of its own, and may end before earlier ones. When the next one begins is the
-//! worker's business: a portion takes a part of a turn, where the whole would take many. No clock, no socket.
+//! Each portion is an I/O with its own buffer, and may complete before earlier ones. The worker decides when the next
+//! one begins: a portion takes a part of a turn, whereas the whole would take many. No clock, no socket.
 
 use blkmq::{AlignedBuf, Bytes, Io, IoResult};
 
@@ -9,16 +9,16 @@ use blkmq::{AlignedBuf, Bytes, Io, IoResult};
 #[derive(Debug)]
 pub(crate) struct Long {
     op: Transfer,
-    /// The first byte on the disk, and how many there are.
+    /// The first byte on the disk, and the length in bytes.
     start: u64,
     length: u32,
-    /// Bytes of a portion; the last one may be shorter.
+    /// The length of a portion in bytes; the last one may be shorter.
     portion: u32,
-    /// Payloads in the order of the disk: of a write those that have not begun, of a read those that have ended.
+    /// Payloads in the order of the disk: for a write those that have not begun, for a read those that have completed.
     payloads: Vec<AlignedBuf>,
     begun: u32,
     under_way: u32,
-    /// The first failure. No portion begins behind it.
+    /// The first failure. No portion begins after it.
     result: IoResult,
 }
 
@@ -30,13 +30,13 @@ enum Transfer {
 }
 
 impl Long {
-    /// A read of `length` bytes from `start` on, `portion` bytes at a time.
+    /// Creates a read of `length` bytes from `start` on, in portions of `portion` bytes.
     pub(crate) fn read(start: u64, length: u32, portion: u32) -> Self {
         let payloads = (0..length.div_ceil(portion)).map(|_| AlignedBuf::empty()).collect();
         Self::new(Transfer::Read, start, length, portion, payloads)
     }
 
-    /// A write of `payloads`, of which each is a portion long, but for the last one.
+    /// Creates a write of `payloads`, which are a portion long, except for the last one.
     pub(crate) fn write(start: u64, payloads: Vec<AlignedBuf>, fua: bool) -> Self {
         // At most 32 MiB.
         let length = payloads.iter().map(AlignedBuf::len).sum::<usize>() as u32;
@@ -57,12 +57,12 @@ impl Long {
         self.start
     }
 
-    /// Bytes of all portions.
+    /// Returns the total length in bytes.
     pub(crate) fn length(&self) -> u32 {
         self.length
     }
 
-    /// The first byte of a portion, counted from the first one of all.
+    /// Returns the offset of a portion within the request.
     pub(crate) fn skips(&self, portion: u32) -> u64 {
         u64::from(portion) * u64::from(self.portion)
     }
@@ -72,7 +72,8 @@ impl Long {
         self.result.is_ok() && (self.begun as usize) < self.payloads.len()
     }
 
-    /// Begins the next portion: its number, and its I/O. `buffer` gives a buffer of that many bytes for a read.
+    /// Begins the next portion. Returns its number and its I/O. For a read, `buffer` returns a buffer of the given
+    /// length.
     ///
     /// # Panics
     /// If none is left.
@@ -99,7 +100,7 @@ impl Long {
         (number, io)
     }
 
-    /// Portion `number` has ended.
+    /// Handles the completion of portion `number`.
     pub(crate) fn end(&mut self, number: u32, result: IoResult, payload: AlignedBuf) {
         self.under_way -= 1;
         self.result = self.result.and(result);
@@ -108,22 +109,22 @@ impl Long {
         }
     }
 
-    /// Begins no further portion: the client is gone.
+    /// Begins no further portion, because the client has gone.
     pub(crate) fn stop(&mut self, why: IoResult) {
         self.result = self.result.and(why);
     }
 
-    /// No portion is under way, and none is left to begin.
+    /// Returns whether no portion is in progress or left to begin.
     pub(crate) fn is_over(&self) -> bool {
         self.under_way == 0 && !self.has_more()
     }
 
-    /// The first failure so far.
+    /// Returns the first failure so far.
     pub(crate) fn result(&self) -> IoResult {
         self.result
     }
 
-    /// The bytes of a read, in order.
+    /// Returns the bytes of a read, in order.
     pub(crate) fn into_payloads(self) -> Vec<AlignedBuf> {
         self.payloads
     }
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
     use blkmq::{IoError, SECTOR_SIZE};
 
-    /// The number of the next portion, its first byte and its length.
+    /// Returns the number of the next portion, its first byte and its length.
     fn next(long: &mut Long) -> (u32, u64, usize) {
         let (number, io) = long.begin(AlignedBuf::new);
         (number, io.sector * u64::from(SECTOR_SIZE), io.payload.len())

@@ -1,4 +1,5 @@
-//! [`VhostUser`] and [`Ublk`]: the settings of an export as a disk of a virtual machine, and of this one.
+//! [`VhostUser`] and [`Ublk`]: the settings of an export as a disk of a virtual machine, or as a block device of this
+//! machine.
 
 use blkmq::core::{Class, IoPrio};
 use blkmq_ublk::control::UblkError;
@@ -6,22 +7,22 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The most queues of a disk.
+/// The maximum number of queues of a disk.
 pub const MOST_QUEUES: u16 = 64;
 
 /// An export as a disk of a virtual machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VhostUser {
-    /// The socket to which the front end connects. It has the rights of the server's sockets.
+    /// The socket to which the front end connects. It has the permissions of the server's sockets.
     pub path: PathBuf,
-    /// The queues that a guest may use, 1 to [`MOST_QUEUES`].
+    /// The number of queues available to a guest, 1 to [`MOST_QUEUES`].
     pub queues: u16,
-    /// The use of the priorities that the guest gives its requests.
+    /// The treatment of the priorities that the guest assigns to its requests.
     pub guest_ioprio: GuestIoprio,
 }
 
 impl VhostUser {
-    /// A socket at `path`, with four queues and without priorities of the guest.
+    /// Uses the socket at `path`, with four queues, ignoring priorities of the guest.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self { path, queues: 4, guest_ioprio: GuestIoprio::default() }
@@ -33,42 +34,43 @@ impl VhostUser {
 pub struct Ublk {
     /// The number of the device.
     pub number: u32,
-    /// The queues of the device, 1 to [`MOST_QUEUES`]. It has one for each processor at most.
+    /// The maximum number of queues, 1 to [`MOST_QUEUES`]; the device has at most one for each processor.
     pub queues: u16,
 }
 
 impl Ublk {
-    /// The block device with this number, with a queue.
+    /// Uses the block device with this number, with one queue.
     #[must_use]
     pub fn new(number: u32) -> Self {
         Self { number, queues: 1 }
     }
 
-    /// Checks that this machine can have such devices. Changes nothing.
+    /// Checks that this machine supports such devices. Changes nothing.
     ///
     /// # Errors
-    /// If there is no driver, it is too old, or this process may not use it.
+    /// If the driver is missing or too old, or this process may not use it.
     pub fn check_driver() -> Result<(), UblkError> {
         blkmq_ublk::control::check_driver()
     }
 }
 
-/// The use of the priorities that a guest gives its requests. Linux sends that of the process (`ionice`) with each
-/// request, also of the journal of ext4; writes through the page cache have the priority of the kernel's thread.
+/// The treatment of the priorities that a guest assigns to its requests. Linux sends that of the process (`ionice`)
+/// with each request, including those of ext4's journal; writes from the page cache have the priority of the kernel's
+/// thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum GuestIoprio {
     /// Ignored: every request has the class of the export.
     #[default]
     Off,
-    /// The guest may lower the priority of its requests, and order them among each other. None has a better class than the
-    /// export; an export without a class counts as best-effort.
+    /// The guest may lower the priority of its requests and order them among each other. No request gets a better class
+    /// than the export; an export without a class counts as best-effort.
     Clamp,
-    /// The priorities are taken as they are.
+    /// The priorities are accepted unchanged.
     Trust,
 }
 
 impl GuestIoprio {
-    /// The priority of an I/O of an export with the priority `export`, for which the guest asks `asked`.
+    /// Returns the priority of an I/O to an export with the priority `export`, for which the guest requests `asked`.
     pub(crate) fn apply(self, asked: u16, export: IoPrio) -> IoPrio {
         let asked = IoPrio::from_bits(asked);
         let class = asked.class();

@@ -1,4 +1,4 @@
-//! Replies on their way to a client: headers and payloads, gathered into as few writes as possible.
+//! Replies to be sent to a client: headers and payloads, gathered into as few writes as possible.
 
 use crate::stream::Stream;
 use blkmq::AlignedBuf;
@@ -6,7 +6,7 @@ use blkmq_nbd::Header;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 
-/// Pieces of a write. The kernel takes up to 1024.
+/// The maximum number of pieces in a write. The kernel accepts up to 1024.
 const GATHERED: usize = 128;
 
 /// A part of the output.
@@ -30,11 +30,11 @@ impl Piece {
 /// The result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sent {
-    /// Everything is with the kernel.
+    /// Everything was passed to the kernel.
     All,
     /// The socket is full.
     Blocked,
-    /// It may take more, in another turn.
+    /// The socket may accept more, in another turn.
     Paused,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Sent {
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pieces: VecDeque<Piece>,
-    /// Bytes of the first piece that are gone.
+    /// The number of bytes of the first piece that have been sent.
     sent: usize,
     /// Bytes that wait.
     waiting: usize,
@@ -75,10 +75,11 @@ impl Output {
         self.waiting
     }
 
-    /// Writes until everything is sent, the socket is full, or `most` bytes are sent. Buffers that are sent are dropped.
+    /// Writes until everything is sent, the socket is full, or `most` bytes are sent. Buffers are dropped once they are
+    /// sent.
     ///
     /// # Errors
-    /// If the connection is gone.
+    /// If the connection has failed.
     pub(crate) fn send(&mut self, stream: &mut Stream, most: usize) -> io::Result<Sent> {
         let mut left = most;
         while !self.pieces.is_empty() {
@@ -168,7 +169,7 @@ mod tests {
         assert!(got == expected && blocked > 0 && output.waiting() == 0);
     }
 
-    /// Regression test: a write took as much as the socket did, two megabytes, while other clients waited.
+    /// Regression test: a write sent as much as the socket accepted, two megabytes, while other clients waited.
     #[test]
     fn a_turn_sends_so_many_bytes_and_no_more() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");

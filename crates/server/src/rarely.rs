@@ -1,21 +1,21 @@
-//! [`Rarely`]: lines of the log that a hostile client could cause thousands of.
+//! [`Rarely`]: limits lines of the log that a hostile client could cause by the thousand.
 
 use blkmq::{Instant, Nanos};
 
-/// The least time between two lines.
+/// The minimum time between two lines.
 const EVERY: Nanos = Nanos::from_millis(1000);
 
-/// A kind of line, of which one a second is written.
+/// A kind of line, written at most once a second.
 #[derive(Debug, Default)]
 pub(crate) struct Rarely {
-    /// No line before.
+    /// The earliest time of the next line.
     next: Option<Instant>,
-    /// Lines that were not written since the last one.
+    /// The number of lines omitted since the last one.
     left_out: u64,
 }
 
 impl Rarely {
-    /// Writes a line, or counts it. `line` is called with the number of those that were only counted before it.
+    /// Writes a line, or counts it as omitted. `line` is called with the number of lines omitted before it.
     pub(crate) fn log(&mut self, now: Instant, line: impl FnOnce(u64)) {
         if self.next.is_some_and(|next| now < next) {
             self.left_out += 1;

@@ -1,34 +1,34 @@
-//! How many connections each peer begins in a second: a bucket of tokens for each. No clock: time is an argument.
+//! Limits how many connections each peer begins per second, by a token bucket for each. No clock: time is an argument.
 
 use crate::guest::Peer;
 use blkmq::{Instant, Nanos};
 use std::collections::BTreeMap;
 
 const SECOND: Nanos = Nanos::from_millis(1000);
-/// Peers that are remembered. Further ones share a bucket until others are full again.
+/// The maximum number of peers with their own bucket. Further peers share one until other buckets are full again.
 const PEERS: usize = 1024;
 
 /// The buckets of all peers.
 #[derive(Debug)]
 pub(crate) struct Rates {
-    /// Tokens that a bucket holds, and gets in a second.
+    /// The capacity of a bucket, and the tokens added per second.
     most: u32,
     buckets: BTreeMap<Option<Peer>, Bucket>,
 }
 
-/// A bucket that is not full: the time at which it will be, if nothing more is taken.
+/// A bucket that is not full: the time at which it will be full if no more tokens are taken.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     full: Instant,
 }
 
 impl Rates {
-    /// `most` connections of a peer in a second, on average and in one burst.
+    /// Allows `most` connections of a peer per second, on average and as a burst.
     pub(crate) fn new(most: u32) -> Self {
         Self { most: most.max(1), buckets: BTreeMap::new() }
     }
 
-    /// Takes a token of `peer`; false if it has none.
+    /// Takes a token of `peer`. Returns false if it has none.
     pub(crate) fn take(&mut self, peer: Option<Peer>, now: Instant) -> bool {
         let peer = if self.has_place(peer, now) { peer } else { None };
         let bucket = self.buckets.entry(peer).or_insert(Bucket { full: now });
@@ -41,8 +41,7 @@ impl Rates {
         may
     }
 
-    /// Returns whether there is a bucket for `peer`, or room for one. Buckets that are full again are forgotten to make
-    /// room.
+    /// Returns whether `peer` has a bucket, or there is room for one. Full buckets are dropped to make room.
     fn has_place(&mut self, peer: Option<Peer>, now: Instant) -> bool {
         if self.buckets.contains_key(&peer) || self.buckets.len() < PEERS {
             return true;
@@ -60,13 +59,13 @@ mod tests {
         Instant::from_nanos(millisecond * 1_000_000)
     }
 
-    /// Connections of `peer` that are taken out of 1000 at this time.
+    /// Returns how many of 1000 connections of `peer` at this time are allowed.
     fn taken(rates: &mut Rates, peer: i32, millisecond: u64) -> usize {
         let peer = Some(Peer::Process(peer));
         (0..1000).filter(|_| rates.take(peer, at(millisecond))).count()
     }
 
-    /// Regression test: a flood of connections was handed to the workers as long as there were places.
+    /// Regression test: a flood of connections was handed to the workers until the limit of connections was reached.
     #[test]
     fn a_peer_has_its_rate_and_others_have_theirs() {
         let mut rates = Rates::new(200);

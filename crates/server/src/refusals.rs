@@ -1,7 +1,7 @@
-//! [`Refusals`]: clients that were turned away, as counts and as lines of the log.
+//! [`Refusals`]: counts and logs clients that were turned away.
 //!
-//! A client decides how often it is refused, so each reason has one line a second, whose `before=` counts those that were
-//! left out. The counts are complete.
+//! A client decides how often it is refused, so each reason is logged at most once a second, with the number of omitted
+//! lines as `before=`. The counts are complete.
 
 use crate::rarely::Rarely;
 use blkmq::Clock;
@@ -11,17 +11,17 @@ use std::sync::{Mutex, PoisonError};
 /// The reason why a client was turned away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reason {
-    /// The handshake of TLS failed, or did not begin.
+    /// The TLS handshake failed, or did not begin.
     Tls,
-    /// No rule of the server lets the client in.
+    /// No rule of the server admits the client.
     Server,
-    /// No rule of the export lets the client in.
+    /// No rule of the export admits the client.
     Export,
-    /// A change of the rules has taken its right away.
+    /// A change of the rules has withdrawn its access.
     Revoked,
     /// There is no export of this name.
     Unknown,
-    /// A bound on connections is reached.
+    /// A limit on connections is reached.
     TooMany,
     /// The client broke the protocol of the handshake.
     Protocol,
@@ -38,7 +38,7 @@ impl Reason {
         Self::Protocol,
     ];
 
-    /// Its label in metrics.
+    /// Returns the label in metrics.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Tls => "tls",
@@ -52,7 +52,7 @@ impl Reason {
     }
 }
 
-/// The refusals of a server, by reason. Workers share it, and meet in it only when a client is refused.
+/// The refusals of a server, by reason. Workers share it, and access it only when a client is refused.
 #[derive(Debug)]
 pub(crate) struct Refusals {
     clock: Clock,
@@ -64,16 +64,16 @@ impl Refusals {
         Self { clock: Clock::start(), by_reason: Default::default() }
     }
 
-    /// Counts a refusal, and has `line` written unless there was one of this reason within the second. `line` is called with
-    /// the number of those that were left out.
+    /// Counts a refusal, and calls `line` to log it unless one with this reason was logged within the second. `line`
+    /// gets the number of omitted lines.
     pub(crate) fn add(&self, reason: Reason, line: impl FnOnce(u64)) {
         let (count, rarely) = &self.by_reason[reason as usize];
-        // A statistic; it orders nothing.
+        // Relaxed: a statistic that orders nothing.
         count.fetch_add(1, Ordering::Relaxed);
         rarely.lock().unwrap_or_else(PoisonError::into_inner).log(self.clock.now(), line);
     }
 
-    /// The refusals so far.
+    /// Returns the number of refusals so far.
     pub(crate) fn count(&self, reason: Reason) -> u64 {
         self.by_reason[reason as usize].0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The rights of sockets in the file system.
+//! The permissions of sockets in the file system.
 
 use rustix::fs::{AtFlags, CWD, Gid, Uid, fchmod};
 use rustix::fs::{Mode, chmodat, chownat};
@@ -10,38 +10,39 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-/// The rights of a socket in the file system. Users with write permission may connect.
+/// The permissions of a socket in the file system. Users with write permission may connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rights {
-    /// Its mode, 0 to 0o777.
+    /// The mode, 0 to 0o777.
     pub mode: u32,
-    /// The number of its owner; `None` leaves it with the user of the server.
+    /// The uid of the owner; `None` for the user of the server.
     pub owner: Option<u32>,
-    /// The number of its group.
+    /// The gid of the group; `None` for the group of the server.
     pub group: Option<u32>,
 }
 
 impl Default for Rights {
-    /// For the user of the server only.
+    /// Permissions for the user of the server only.
     fn default() -> Self {
         Self { mode: 0o600, owner: None, group: None }
     }
 }
 
-/// Connections that the kernel keeps until they are accepted.
+/// The maximum number of connections that the kernel queues until they are accepted.
 const BACKLOG: i32 = 1024;
 
-/// The most bytes of a path that Linux takes for a socket.
+/// The maximum length of a path of a socket in Linux, in bytes.
 const LONGEST: usize = 107;
 
-/// Listens on a socket at `path`. The file of a server that is gone is replaced; that of one that answers is not.
+/// Listens on a socket at `path`. The file of a server that has ended is replaced; that of a server that answers is
+/// not.
 ///
-/// The socket is never open to more users than it should be. Linux takes the mode of a new file from that of the
-/// socket, which nothing else can reach; the mode of the process (umask) is left alone, because it is that of all
-/// threads. The file is widened, if it has to be, before anything can connect.
+/// The socket is never accessible to more users than intended. Linux derives the mode of the new file from that of the
+/// socket, which nothing else can access; the process's umask is not changed, because all threads share it. Any
+/// permissions missing on the file are added before anything can connect.
 ///
 /// # Errors
-/// If the path is taken or not allowed, or the owner cannot be changed.
+/// If the path is in use or not permitted, or the owner cannot be changed.
 pub(crate) fn listen_on(path: &Path, rights: &Rights) -> io::Result<UnixListener> {
     check(path)?;
     if is_abandoned(path) {
@@ -53,7 +54,7 @@ pub(crate) fn listen_on(path: &Path, rights: &Rights) -> io::Result<UnixListener
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     let widened = widen(path, rights).and_then(|()| Ok(listen(&socket, BACKLOG)?));
     if widened.is_err() {
-        // Nothing listens behind it.
+        // No server listens on it.
         let _ = std::fs::remove_file(path);
     }
     widened.map(|()| UnixListener::from(socket))
@@ -62,7 +63,7 @@ pub(crate) fn listen_on(path: &Path, rights: &Rights) -> io::Result<UnixListener
 /// Checks a path before a socket is bound there.
 ///
 /// # Errors
-/// If it is too long for a socket, or a file that is no socket is in the way.
+/// If the path is too long for a socket, or is a file other than a socket.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
     let length = path.as_os_str().len();
     if length > LONGEST {
@@ -79,7 +80,7 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Checks that a socket at `path` would be in a folder that is there.
+/// Checks that the folder of `path` exists.
 fn in_folder(path: &Path) -> io::Result<()> {
     match path.parent().filter(|folder| *folder != Path::new("")).map(std::fs::metadata) {
         Some(Err(error)) => Err(io::Error::new(error.kind(), format!("its folder: {error}"))),
@@ -88,8 +89,7 @@ fn in_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns whether `path` is a socket behind which nothing listens. A file that is no socket refuses connections as
-/// well.
+/// Returns whether `path` is a socket on which no server listens. A file that is not a socket refuses connections, too.
 fn is_abandoned(path: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
@@ -129,7 +129,7 @@ mod tests {
         second.accept().expect("a client");
     }
 
-    /// Regression test: the system's own words name no length.
+    /// Regression test: the system's error message does not give a maximum length.
     #[test]
     fn a_path_is_as_long_as_linux_takes_it() {
         let folder = tempfile::tempdir().expect("a folder");

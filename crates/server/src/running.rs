@@ -1,4 +1,5 @@
-//! [`Running`]: a thread of the server with its inbox, and [`Devices`]: those of block devices, which come and go.
+//! [`Running`]: a thread of the server with its inbox, and [`Devices`]: the threads of block devices, which may be
+//! added and removed.
 
 use crate::inbox::{Inbox, Message};
 use std::io;
@@ -38,7 +39,7 @@ impl Devices {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a thread, or ends it if the server ends.
+    /// Adds a thread, or ends it if the server ends.
     pub(crate) fn add(&self, export: &str, running: Running) {
         let refused = match &mut *self.all() {
             Some(all) => {
@@ -47,11 +48,11 @@ impl Devices {
             }
             None => Some(running),
         };
-        // Not under the mutex. A failure of a device that had no time to be used has no reader.
+        // Not under the mutex. The failure of a device that was never used need not be reported.
         let _ = refused.map(Running::end);
     }
 
-    /// Ends the thread of an export, if it has one, and waits for that: as long as the end of a device takes.
+    /// Ends the thread of an export, if it has one, and waits for it, which takes as long as the end of a device.
     ///
     /// # Errors
     /// If the thread has failed.

@@ -36,20 +36,20 @@ use std::thread::Builder;
 /// The settings of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Bounds against clients that ask for too much.
+    /// Limits on greedy clients.
     pub bounds: Bounds,
-    /// The offers of handshakes, but for TLS.
+    /// The features offered in handshakes, except TLS.
     pub handshake: Config,
-    /// TLS, which all clients must use then; `None` for none at all.
+    /// TLS, which all clients must then use; `None` to disable it.
     pub tls: Option<Tls>,
-    /// The clients that may use it over its listeners; `None` for all that reach them.
+    /// The clients that may use its listeners; `None` for all.
     pub allow: Option<Allow>,
-    /// When requests are counted.
+    /// Whether and since when requests are counted.
     pub counting: Counting,
-    /// I/Os that take longer are logged, with the stages that took the time; zero for none. They are counted from the
-    /// start then.
+    /// I/Os that take longer than this are logged with the stages of their time; zero disables that. Otherwise requests
+    /// are counted from the start.
     pub slow: Nanos,
-    /// The rights of the sockets of exports for virtual machines.
+    /// The permissions of the sockets of exports for virtual machines.
     pub rights: Rights,
 }
 
@@ -59,13 +59,13 @@ pub enum ServerError {
     /// An export is impossible.
     #[error("{0}")]
     Export(ExportError),
-    /// The socket of an export for virtual machines is refused.
+    /// The socket of an export for virtual machines was refused.
     #[error("{}: {}", .0.display(), .1)]
     Socket(PathBuf, io::Error),
-    /// The block device of an export is refused.
+    /// The block device of an export was refused.
     #[error("ublk {0}: {1}")]
     Ublk(u32, String),
-    /// The system refuses threads or descriptors, or a disk was started for fewer workers.
+    /// The system refused threads or descriptors, or a disk was started for fewer workers.
     #[error("{0}")]
     System(io::Error),
 }
@@ -84,7 +84,7 @@ pub struct Server {
     _watch: Watch,
 }
 
-/// A way to look at a running server, and to change it.
+/// A handle to query and change a running server.
 #[derive(Clone, Debug)]
 pub struct Handle(Arc<Shared>);
 
@@ -95,20 +95,20 @@ impl Handle {
         &self.0.disks
     }
 
-    /// Adds an export, which clients can begin to use immediately.
+    /// Adds an export, which is available to clients immediately.
     ///
     /// # Errors
-    /// If there is one of this name, the disk cannot be exported so, it has a socket for virtual machines, its block device is
-    /// refused, or connections are left of a removed export of this name.
+    /// If the name is taken, the export is impossible, it has a socket for virtual machines, its block device is
+    /// refused, or a removed export of this name still has connections.
     pub fn add_export(&self, export: &Export) -> Result<(), ExportError> {
         self.add_export_while(export, &|| true)
     }
 
-    /// As [`add_export`](Self::add_export), for a caller that gives up: `goes_on` is asked while the device is being
-    /// changed, and while the new export has another scheduler chosen and I/Os in flight are in the way.
+    /// Like [`add_export`](Self::add_export), for a caller that may give up: `goes_on` is called while the device is
+    /// being changed, and while a change of scheduler for the new export waits for I/Os in flight.
     ///
     /// # Errors
-    /// As [`add_export`](Self::add_export), and once `goes_on` is false, or I/Os have been in the way for ten seconds.
+    /// See [`add_export`](Self::add_export); also once `goes_on` returns false, or after waiting for ten seconds.
     pub fn add_export_while(
         &self,
         export: &Export,
@@ -125,9 +125,9 @@ impl Handle {
         })
     }
 
-    /// Removes the export of this name; returns false if there is none. Its requests in flight are answered, further
-    /// ones of connections that it has get `ESHUTDOWN`, and its group goes within a second of the last of them. Waits for the
-    /// end of its block device, if it has one.
+    /// Removes the export `name`. Returns false if it does not exist. Its requests in flight are answered, further
+    /// requests on its connections get `ESHUTDOWN`, and its group is removed within a second after the last connection.
+    /// Waits for the end of its block device, if it has one.
     pub fn remove_export(&self, name: &str) -> bool {
         let was_there = self.0.exports.remove(name);
         if let Err(error) = self.0.devices.remove(name) {
@@ -136,13 +136,14 @@ impl Handle {
         was_there
     }
 
-    /// Changes the clients that may use the server over its listeners. Connections of others are closed within a second.
+    /// Changes the clients that may use the server's listeners. Connections of other clients are closed within a
+    /// second.
     pub fn allow(&self, allow: Option<Allow>) {
         self.0.allow.set(allow);
     }
 
-    /// Changes the clients that may use the export of this name; returns false if there is none. Connections of others are
-    /// closed within a second.
+    /// Changes the clients that may use the export `name`. Returns false if it does not exist. Connections of other
+    /// clients are closed within a second.
     #[must_use]
     pub fn allow_export(&self, name: &str, allow: Option<Allow>) -> bool {
         let exports = self.0.exports.now();
@@ -150,13 +151,13 @@ impl Handle {
         export.inspect(|export| export.allow.set(allow)).is_some()
     }
 
-    /// The TLS of the server, to [renew](Tls::renew) its certificates; `None` if there is none.
+    /// Returns the TLS of the server, to [renew](Tls::renew) its certificates; `None` if it is disabled.
     #[must_use]
     pub fn tls(&self) -> Option<&Tls> {
         self.0.tls.as_ref()
     }
 
-    /// The counts of the server for Prometheus; counting begins with the first call.
+    /// Returns the counts of the server for Prometheus; counting begins with the first call.
     ///
     /// # Errors
     /// If the server must not count.
@@ -164,29 +165,28 @@ impl Handle {
         metrics::text(&self.0, format)
     }
 
-    /// How often each worker has looked at the clock, around at the end of the numbers. A worker whose count is the same
-    /// after two seconds is stuck, or has no processor.
+    /// Returns how often each worker has read the clock, wrapping around. A worker whose count is unchanged after two
+    /// seconds is stuck, or gets no processor.
     #[must_use]
     pub fn beats(&self) -> Vec<u32> {
         self.0.beats.iter().map(|beat| beat.load(Ordering::Relaxed)).collect()
     }
 
-    /// Carries out a request of a client of control. [`Request::Drain`] and [`Request::Reload`] are the program's, and
-    /// refused here.
+    /// Handles a control request. [`Request::Drain`] and [`Request::Reload`] need the program, and are refused here.
     #[must_use]
     pub fn ask(&self, request: Request) -> Answer {
         self.ask_while(request, &|| true)
     }
 
-    /// As [`ask`](Self::ask), for a caller that gives changes up: once `goes_on` is false, a change that waits for I/Os in
-    /// flight is refused.
+    /// Like [`ask`](Self::ask), for a caller that may give up: once `goes_on` returns false, a change that waits for
+    /// I/Os in flight is refused.
     #[must_use]
     pub fn ask_while(&self, request: Request, goes_on: GoesOn<'_>) -> Answer {
         control::respond(request, &self.0, None, goes_on)
     }
 }
 
-/// Switches counting on, if it begins with the server.
+/// Enables counting if it begins with the server.
 fn count(shared: &Shared, settings: &Settings) -> io::Result<()> {
     let slow = settings.slow > Nanos::ZERO;
     for disk in &shared.disks {
@@ -204,11 +204,11 @@ fn count(shared: &Shared, settings: &Settings) -> io::Result<()> {
 }
 
 impl Server {
-    /// Serves `exports` of `disks` on `listeners` with `workers` threads. Each disk was started for at least
+    /// Serves `exports` of `disks` on `listeners` with `workers` threads. Each disk must have been started for at least
     /// [`threads_of`](Self::threads_of) it.
     ///
     /// # Errors
-    /// If an export is impossible, the socket of one is taken, or the system refuses threads or descriptors.
+    /// If an export is impossible, the socket of one is in use, or the system refuses threads or descriptors.
     pub fn start(
         disks: Vec<Disk>,
         exports: &[Export],
@@ -252,8 +252,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Checks exports without serving them: the refusal of each that could not be served beside those before it, with its
-    /// place in `exports`. Their groups are added to the disks during the check.
+    /// Checks exports without serving them. Returns, for each that could not be served together with those before it,
+    /// its index in `exports` and the reason. Groups are added to the disks during the check.
     #[must_use]
     pub fn check(disks: &[Disk], exports: &[Export]) -> Vec<(usize, ExportError)> {
         Catalog::check(exports, disks)
@@ -277,23 +277,23 @@ impl Server {
         Ok(())
     }
 
-    /// Lets clients control the server over the socket `path` (see [`control`](crate::control)), until it ends.
-    /// `program` handles the requests that the server cannot carry out itself.
+    /// Lets clients control the server over the socket `path` (see [`control`](crate::control)) until it ends.
+    /// `program` handles requests that the server cannot.
     ///
     /// # Errors
-    /// If the path is taken or not allowed, or there is no thread left.
+    /// If the path is in use or not permitted, or no thread can be started.
     pub fn control(&mut self, path: &Path, program: Box<dyn Program>) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         self.control = Some(Control::start(path, shared, program)?);
         Ok(())
     }
 
-    /// Answers HTTP on `listener`, until the server ends: a page to look at, figures for programs, and changes for
-    /// requests with the key, which is returned. `names` are host names that users have for the server, besides
-    /// `localhost` and its IP addresses; requests to others are refused.
+    /// Answers HTTP on `listener` until the server ends: a web page, figures for programs, and changes for requests
+    /// with the key, which is returned. `names` are accepted host names, besides `localhost` and IP addresses; requests
+    /// to other hosts are refused.
     ///
     /// # Errors
-    /// If the system has no random numbers, descriptors or threads left.
+    /// If the system cannot provide random numbers, descriptors or threads.
     pub fn http(&mut self, listener: Listener, names: Vec<String>) -> io::Result<String> {
         let (shared, guests) = (Arc::clone(&self.shared), Arc::clone(&self.guests));
         let http = Http::start(listener, names, shared, guests)?;
@@ -320,7 +320,7 @@ impl Server {
         Ok(())
     }
 
-    /// Starts the threads of exports that are block devices of this machine, and waits until these are there.
+    /// Starts the threads of exports that are block devices of this machine, and waits until the devices exist.
     fn start_devices(&self, exports: &[Export]) -> Result<(), ServerError> {
         for export in exports {
             let Some(settings) = export.ublk else { continue };
@@ -330,8 +330,9 @@ impl Server {
         Ok(())
     }
 
-    /// The threads that serve disk number `disk`: each worker, and one for each of its exports that is a disk of a virtual
-    /// machine, or a block device of this one. A disk is [started](Disk::start) for so many.
+    /// Returns the number of threads that serve disk number `disk`: the workers, and one for each of its exports that
+    /// is a disk of a virtual machine or a block device of this machine. A disk is [started](Disk::start) for this
+    /// number.
     #[must_use]
     pub fn threads_of(disk: usize, exports: &[Export], workers: u16) -> u16 {
         let of_machines = |export: &&Export| export.disk == disk && export.vhost_user.is_some();
@@ -341,32 +342,32 @@ impl Server {
         workers.saturating_add(u16::try_from(threads).unwrap_or(u16::MAX))
     }
 
-    /// A way to look at the server and to change it, from any thread. It holds the disks.
+    /// Returns a handle to query and change the server from any thread. It keeps the disks alive.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.shared))
     }
 
-    /// Where it listens.
+    /// Returns the listening addresses.
     #[must_use]
     pub fn listening(&self) -> &[Address] {
         &self.listening
     }
 
-    /// The addresses of an export for clients: `nbd+unix:///NAME?socket=PATH`, `nbd://HOST:PORT/NAME`, or `nbds` with TLS.
+    /// Returns the URIs of an export for clients: `nbd+unix:///NAME?socket=PATH`, `nbd://HOST:PORT/NAME`, or `nbds`
+    /// with TLS.
     pub fn uris(&self, export: &str) -> impl Iterator<Item = String> {
         let scheme = if self.shared.tls.is_some() { "nbds" } else { "nbd" };
         self.listening.iter().map(move |address| address.uri(scheme, export))
     }
 
-    /// The names of its exports.
+    /// Returns the names of the exports.
     #[must_use]
     pub fn exports(&self) -> Vec<String> {
         self.shared.exports.now().names().map(str::to_owned).collect()
     }
 
-    /// Returns whether nothing can be changed through the export now, because of its setting or of its device; true if
-    /// there is no such export.
+    /// Returns whether the export is read-only at present, by its settings or its device; true if it does not exist.
     #[must_use]
     pub fn is_read_only(&self, export: &str) -> bool {
         self.shared.exports.now().get(export).is_none_or(|it| it.is_read_only())
@@ -378,7 +379,7 @@ impl Server {
         &self.shared.disks
     }
 
-    /// Connections that are open.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.guests.total()
@@ -396,8 +397,9 @@ impl Server {
         self.end(|| Message::Drain)
     }
 
-    /// As [`drain`](Self::drain) for a server that another one follows on the same sockets: connections are closed once
-    /// their requests in flight are answered, and none is refused, so that clients connect again and continue.
+    /// Like [`drain`](Self::drain), for a server that is replaced by another one on the same sockets: connections are
+    /// closed once their requests in flight are answered, and no request is refused, so that clients reconnect and
+    /// continue.
     ///
     /// # Errors
     /// If a thread of the server failed.
@@ -406,13 +408,13 @@ impl Server {
     }
 
     fn end(&mut self, message: fn() -> Message) -> io::Result<()> {
-        // The listeners first, so that no connection comes behind the message.
+        // The listeners end first, so that no connection arrives after the message.
         let accepted = self.acceptor.take().map_or(Ok(()), |acceptor| {
             acceptor.inbox.send(message());
             acceptor.join()
         });
         self.workers.extend(self.shared.devices.take());
-        // All workers, before one of them is waited for.
+        // All workers get the message before one of them is joined.
         self.workers.iter().for_each(|worker| worker.inbox.send(message()));
         self.workers.drain(..).map(Running::join).fold(accepted, io::Result::and)
     }
@@ -420,7 +422,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Failures of a server that is thrown away have no reader.
+        // Failures of a dropped server cannot be reported.
         let _ = self.end(|| Message::Stop);
     }
 }

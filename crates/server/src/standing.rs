@@ -1,36 +1,36 @@
-//! [`Standing`]: the device behind a disk as the server saw it last. Each change is logged once.
+//! [`Standing`]: the last known state of a disk's device. Each change is logged once.
 //!
-//! A thread looks now and then; a file may be cut or removed, a block device lose its write access, an image be resized, a
-//! server lose its connections. Workers report the access to clients from a hint.
+//! A thread polls the device: a file may be truncated or removed, a block device may lose write access, an image may be
+//! resized, a server may lose its connections. Workers use the access mode as a hint for clients.
 
 use crate::disk::Disk;
 use blkmq::Finding;
 use blkmq::remote::Outages;
 use blkmq::{DeviceState, Nanos};
 
-/// The longest that I/O is held back for the end of a device to move.
+/// The maximum time for which I/O is held back to change the size.
 const PATIENCE: Nanos = Nanos::from_secs(2);
-/// Looks without another try after one that took longer.
+/// The number of polls to skip after an attempt that took longer.
 const REST: u32 = 60;
 
-/// The last look at a device.
+/// The state at the last poll.
 #[derive(Debug)]
 pub(crate) struct Standing {
     state: DeviceState,
     outages: Outages,
-    /// Looks before the next try to take up a device that has grown.
+    /// The number of polls before the next attempt to extend the queue of a grown device.
     rest: u32,
 }
 
 impl Standing {
     pub(crate) fn new(disk: &Disk) -> Self {
         let outages = disk.device().outages().unwrap_or_default();
-        // A file that has become shorter since it was opened is reported at the first look.
+        // A file that has become shorter since it was opened is reported at the first poll.
         let state = DeviceState { bytes: disk.seen().bytes(), ..disk.look() };
         Self { state, outages, rest: 0 }
     }
 
-    /// Logs the changes since the last look.
+    /// Logs the changes since the last poll.
     pub(crate) fn look(&mut self, disk: &Disk) {
         let (name, device) = (disk.name(), disk.device());
         if let Some(outages) = device.outages() {
@@ -53,7 +53,7 @@ impl Standing {
         self.state = state;
     }
 
-    /// Takes up a device that has `bytes` bytes, if that is more than before.
+    /// Extends the queue to a device of `bytes` bytes, if that is more than before.
     fn follow_end(&mut self, disk: &Disk, bytes: u64) {
         let block = u64::from(disk.device().shape().limits.logical_block_size);
         if bytes / block * block <= disk.seen().bytes() {
@@ -78,7 +78,7 @@ impl Standing {
     }
 }
 
-/// The losses and returns of connections between two looks, and the requests that were given up.
+/// Describes the losses and re-establishments of connections between two polls, and the requests given up.
 fn connections(before: &Outages, now: &Outages) -> Vec<String> {
     let mut lines = Vec::new();
     if now.lost > before.lost {
@@ -102,7 +102,7 @@ fn connections(before: &Outages, now: &Outages) -> Vec<String> {
     lines
 }
 
-/// The changes of a device of which `served` bytes are served.
+/// Describes the changes of a device of which `served` bytes are served.
 fn changes(before: &DeviceState, now: &DeviceState, served: u64) -> Vec<String> {
     let mut lines = Vec::new();
     if now.bytes != before.bytes {
@@ -134,7 +134,7 @@ fn changes(before: &DeviceState, now: &DeviceState, served: u64) -> Vec<String> 
     lines
 }
 
-/// A size that has become another, of which `served` bytes are served.
+/// Describes a change of size of a device of which `served` bytes are served.
 fn resized(before: u64, now: u64, served: u64) -> String {
     let what = format!("its store has been resized from {before} to {now} bytes");
     if now < served {

@@ -1,20 +1,22 @@
-//! [`Steps`]: a range that is trimmed or zeroed by one I/O after the other.
+//! [`Steps`]: trims or zeroes a range by consecutive I/Os.
 //!
-//! Devices take less at a time than clients ask for. A device that carries out its I/Os immediately, as memory does,
-//! takes the worker's time for them, so the first steps are short; they grow up to the device's limit while the device
-//! works beside the worker. When a step begins is the worker's business. No clock, no socket.
+//! Devices accept shorter ranges than clients request. A device that performs its I/Os immediately, like memory, takes
+//! the worker's time for them, so the first steps are short; they grow up to the device's limit if the device works in
+//! parallel. The worker decides when a step begins. No clock, no socket.
 
 use crate::buffers::BLOCK;
 use blkmq::{AlignedBuf, Bytes, Io, IoFlags};
 use std::ops::Range;
 
-/// Bytes of the first steps: memory is zeroed in about the time in which a portion of a read is copied to its client.
+/// The length of the first steps in bytes: memory is zeroed in about the time in which a portion of a read is copied to
+/// its client.
 const FIRST: u64 = 1 << 20;
 
-/// Bytes that are as dear to trim or to zero as one byte of a read or write, which is copied twice and passes a socket.
+/// The number of bytes that cost as much to trim or zero as one byte of a read or write, which is copied twice and
+/// passes a socket.
 const CHEAP: u64 = 8;
 
-/// The bytes of a turn for which the first step over `length` bytes counts.
+/// Returns the bytes charged to a turn for the first step over `length` bytes.
 pub(crate) fn cost(length: u64) -> u64 {
     length.min(FIRST) / CHEAP
 }
@@ -23,54 +25,54 @@ pub(crate) fn cost(length: u64) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steps {
     op: Op,
-    /// The first byte on the disk that is still to be covered, and the end.
+    /// The first byte on the disk that is not covered yet, and the end.
     next: u64,
     end: u64,
-    /// Bytes of a step, now and at most.
+    /// The present and the maximum length of a step in bytes.
     step: u64,
     most: u64,
-    /// The turn of the worker in which the last step began.
+    /// The worker's turn in which the last step began.
     turn: u32,
     fua: bool,
-    /// Of a [`Op::WriteZeroes`]: how, and the first byte of its last step.
+    /// For [`Op::WriteZeroes`]: the mode, and the first byte of the last step.
     zeroes: Zeroes,
     begun: u64,
-    /// For the log, whose line is written when there may be no step left.
+    /// For the log, which may be written when no step is left.
     name: &'static str,
 }
 
 /// How a range is zeroed by the device's own operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Zeroes {
-    /// The room is kept.
+    /// Whether the range must stay allocated.
     pub(crate) no_hole: bool,
-    /// Where the device turns out not to have the operation, buffers of half of so many bytes are written instead.
+    /// If the device turns out not to support the operation, buffers of half this many bytes are written instead.
     pub(crate) otherwise: Option<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Op {
-    /// With FUA, a flush is the last step: discards have none.
+    /// With FUA, the last step is a flush, since discards have no FUA.
     Discard,
     WriteZeroes,
-    /// Writes of buffers of zeroes.
+    /// Writes of zeroed buffers.
     Fill,
     Flush,
     Over,
 }
 
 impl Steps {
-    /// Discards `range`, of which the device takes `most` bytes at a time.
+    /// Discards `range`, at most `most` bytes at a time.
     pub(crate) fn trim(range: Range<u64>, most: u64, fua: bool) -> Self {
         Self { name: "trim", ..Self::new(Op::Discard, range, most, fua) }
     }
 
-    /// Zeroes `range` by the device's own operation, which takes `most` bytes at a time.
+    /// Zeroes `range` by the device's own operation, at most `most` bytes at a time.
     pub(crate) fn zero(range: Range<u64>, most: u64, fua: bool, zeroes: Zeroes) -> Self {
         Self { zeroes, ..Self::new(Op::WriteZeroes, range, most, fua) }
     }
 
-    /// Writes zeroes over `range`, a buffer of half a `portion` at a time.
+    /// Writes zeroes to `range`, half a `portion` at a time.
     pub(crate) fn fill(range: Range<u64>, portion: usize, fua: bool) -> Self {
         Self::new(Op::Fill, range, (portion / 2).max(BLOCK) as u64, fua)
     }
@@ -81,12 +83,12 @@ impl Steps {
         Self { op, next: start, end, step, most, turn: 0, fua, zeroes, begun: start, name }
     }
 
-    /// Its name for the log.
+    /// Returns the name for the log.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The device has no such operation after all. True if the rest is written byte by byte from now on.
+    /// Handles the lack of the operation on the device. Returns whether the rest is now zeroed by writes.
     pub(crate) fn falls_back(&mut self) -> bool {
         let Some(portion) = self.zeroes.otherwise else { return false };
         *self = Self::fill(self.begun..self.end, portion, self.fua);
@@ -98,7 +100,8 @@ impl Steps {
         self.op == Op::Over
     }
 
-    /// The I/O of the next step, which begins in this turn of the worker. `buffer` gives a buffer of that many bytes.
+    /// Returns the I/O of the next step, which begins in this turn of the worker. `buffer` returns a buffer of the
+    /// given length.
     ///
     /// # Panics
     /// If none is left.
@@ -133,14 +136,15 @@ impl Steps {
         if self.fua { io.fua() } else { io }
     }
 
-    /// The last step has ended, in this turn of the worker.
+    /// Handles the completion of the last step, in this turn of the worker.
     pub(crate) fn end(&mut self, turn: u32) {
         if turn != self.turn {
             self.step = self.step.saturating_mul(2).min(self.most);
         }
     }
 
-    /// The end of the next step: of a block, if it is not that of the range, so that no block is covered by halves.
+    /// Returns the end of the next step: the end of the range, or else aligned to a block, so that no block is covered
+    /// in part.
     fn step_end(&self) -> u64 {
         let end = self.next + self.step;
         if end >= self.end {
@@ -158,7 +162,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Starts and lengths of all steps, of which each takes so many turns of the worker.
+    /// Returns the starts and lengths of all steps, each of which takes `turns` turns of the worker.
     fn all(mut steps: Steps, turns: u32) -> Vec<(u64, u64)> {
         let mut all = Vec::new();
         for turn in (0..).step_by(10) {

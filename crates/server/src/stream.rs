@@ -1,4 +1,4 @@
-//! A client's connection, of any family, with TLS or without, which never blocks.
+//! A client's connection, over any kind of socket, with or without TLS, which never blocks.
 
 use crate::guest::Peer;
 use crate::identity::Identity;
@@ -12,22 +12,22 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Bytes that the kernel keeps for a client that takes its replies, over a local socket. The default of 208 KiB holds
-/// less than a read of the size that copying clients use.
+/// The kernel's buffer for a client that takes its replies, over a local socket, in bytes. The default of 208 KiB holds
+/// less than one read of the size that copying clients use.
 const LOCAL_BUFFER: usize = 2 << 20;
 
-/// An idle connection over TCP is asked for a sign of life after this, and again at these distances so many times: two minutes
-/// and a half in all.
+/// The idle time after which a TCP connection is probed, followed by the interval and the number of probes: two and a
+/// half minutes in total.
 const KEEP_IDLE: Duration = Duration::from_secs(60);
 const KEEP_BETWEEN: Duration = Duration::from_secs(15);
 const KEEP_TRIES: u32 = 6;
-/// Milliseconds for which bytes may stay unacknowledged: keepalive has no say while there are some.
+/// The time in milliseconds for which bytes may stay unacknowledged: keepalive does not apply meanwhile.
 const UNANSWERED: u32 = 150_000;
 
-/// Reads of 16 KiB in a turn, of a connection whose input is dropped.
+/// The number of reads of 16 KiB per turn on a connection whose input is discarded.
 const DROPPED: u32 = 16;
 
-/// A connection. Dropping it ends its TLS, if the socket takes the last bytes immediately.
+/// A connection. Dropping it closes TLS, if the socket accepts the last bytes immediately.
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Socket,
@@ -54,13 +54,14 @@ impl From<TcpStream> for Stream {
 }
 
 impl Stream {
-    /// Makes the socket fit for a worker: it does not block, sends immediately, and breaks if the other machine is gone.
+    /// Configures the socket for a worker: non-blocking, without send delay, and with an error if the peer's machine
+    /// fails.
     pub(crate) fn prepare(&self) -> io::Result<()> {
         match &self.socket {
             Socket::Unix(socket) => socket.set_nonblocking(true),
             Socket::Tcp(socket) => {
                 socket.set_nodelay(true)?;
-                // A client whose machine is gone would keep its place for ever.
+                // Otherwise a client whose machine has failed would keep its place for ever.
                 sockopt::set_socket_keepalive(socket, true)?;
                 sockopt::set_tcp_keepidle(socket, KEEP_IDLE)?;
                 sockopt::set_tcp_keepintvl(socket, KEEP_BETWEEN)?;
@@ -71,19 +72,19 @@ impl Stream {
         }
     }
 
-    /// The client has taken the replies that filled the socket, so more may wait there. A client that takes none costs
-    /// few copies. Over TCP the kernel does this automatically.
+    /// Enlarges the send buffer, because the client has taken the replies that filled it; a client that takes none
+    /// costs few copies. Over TCP the kernel does this automatically.
     pub(crate) fn widen(&mut self) {
         if let Socket::Unix(socket) = &self.socket
             && !self.is_wide
         {
             self.is_wide = true;
-            // A smaller buffer costs throughput and no correctness.
+            // A smaller buffer only costs throughput.
             let _ = sockopt::set_socket_send_buffer_size(socket, LOCAL_BUFFER);
         }
     }
 
-    /// The other side, if the system knows it.
+    /// Returns the peer if the system knows it.
     pub(crate) fn peer(&self) -> Option<Peer> {
         match &self.socket {
             Socket::Unix(socket) => local_peer(socket),
@@ -91,7 +92,7 @@ impl Stream {
         }
     }
 
-    /// Everything that is known of the client by now: its certificate is among it once TLS has begun.
+    /// Returns everything known about the client so far, including its certificate once TLS has begun.
     pub(crate) fn identity(&self) -> Identity {
         let mut identity = match &self.socket {
             Socket::Unix(socket) => local_identity(socket),
@@ -105,10 +106,10 @@ impl Stream {
         identity
     }
 
-    /// All bytes from now on are inside TLS.
+    /// Encrypts all further bytes with TLS.
     ///
     /// # Errors
-    /// If the system has no random numbers.
+    /// If the system cannot provide random numbers.
     pub(crate) fn start_tls(&mut self, tls: &Tls) -> io::Result<()> {
         self.tls = Some(Box::new(tls.session()?));
         Ok(())
@@ -119,22 +120,22 @@ impl Stream {
         self.tls.is_some()
     }
 
-    /// Bytes have arrived for which the socket has no event: TLS has decrypted them already.
+    /// Returns whether TLS has decrypted bytes, for which the socket has no event.
     pub(crate) fn has_more(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_more())
     }
 
-    /// Bytes that were written wait in TLS for the socket.
+    /// Returns whether bytes wait in TLS for the socket.
     pub(crate) fn wants_write(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Encrypted bytes that the socket has taken so far; 0 without TLS.
+    /// Returns the number of encrypted bytes that the socket has accepted; 0 without TLS.
     pub(crate) fn sent_by_tls(&self) -> u64 {
         self.tls.as_ref().map_or(0, |tls| tls.sent())
     }
 
-    /// Reads into the buffers, the first one first. 0 at the end of the stream.
+    /// Reads into the buffers in order. Returns 0 at the end of the stream.
     pub(crate) fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match &mut self.tls {
             Some(tls) => tls.read(&mut self.socket, into),
@@ -149,16 +150,16 @@ impl Stream {
         }
     }
 
-    /// Returns whether closing the socket over bytes that were not read takes away replies that the client has not got. A
-    /// local socket has given them to it already.
+    /// Returns whether closing the socket with unread input would discard replies that the client has not read. A local
+    /// socket has delivered them already.
     pub(crate) fn is_reset_when_closed(&self) -> bool {
         matches!(self.socket, Socket::Tcp(_))
     }
 
-    /// Tells the client that nothing more comes.
+    /// Shuts down the writing side.
     ///
     /// # Errors
-    /// If the connection is gone.
+    /// If the connection has failed.
     pub(crate) fn close_half(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             tls.close(&mut self.socket);
@@ -166,10 +167,10 @@ impl Stream {
         Ok(shutdown(&*self, Shutdown::Write)?)
     }
 
-    /// Reads and drops the input that has arrived, as much as a worker reads in a turn.
+    /// Reads and discards the input that has arrived, as much as a worker reads in a turn.
     ///
     /// # Errors
-    /// If the client has closed its half, or the connection is gone.
+    /// If the client has shut down its side, or the connection has failed.
     pub(crate) fn drop_input(&mut self) -> io::Result<()> {
         let mut chunk = [0; 16 << 10];
         for _ in 0..DROPPED {
@@ -184,7 +185,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends the bytes that TLS keeps.
+    /// Sends the bytes that TLS has buffered.
     ///
     /// # Errors
     /// `WouldBlock` if the socket is full.
@@ -193,12 +194,12 @@ impl Stream {
     }
 }
 
-/// The process behind a local socket, as it connected.
+/// Returns the process that connected a local socket.
 pub(crate) fn local_peer(socket: &UnixStream) -> Option<Peer> {
     Some(Peer::Process(getsockopt(socket, PeerCredentials).ok()?.pid()))
 }
 
-/// The client behind a local socket. Its credentials are those of the moment at which it connected.
+/// Returns the client of a local socket, with the credentials that it had when it connected.
 pub(crate) fn local_identity(socket: &UnixStream) -> Identity {
     let found = getsockopt(socket, PeerCredentials);
     found.map_or_else(|_| Identity::default(), |of| Identity::of_process(of.uid(), of.gid()))
@@ -262,7 +263,8 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Regression test: a client's machine that lost its power as often as an address has places locked itself out.
+    /// Regression test: a client whose machine lost power as often as an address may have connections locked itself
+    /// out.
     #[test]
     fn a_connection_over_tcp_ends_with_the_other_machine() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");

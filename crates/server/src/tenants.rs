@@ -1,16 +1,16 @@
-//! [`Tenants`]: connections to exports, counted by the identity of their clients.
+//! [`Tenants`]: counts connections to exports by the identity of their clients.
 //!
-//! An identity is the same over all addresses and processes of a client, so one tenant of a server with rules cannot have
-//! the connections of all.
+//! An identity covers all addresses and processes of a client, so that one tenant of a server with rules cannot use up
+//! all connections.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The connections of each identity that has some. A mutex, used when a connection comes and goes.
+/// The connections of each identity that has any. A mutex, locked when a connection begins or ends.
 #[derive(Debug, Default)]
 pub(crate) struct Tenants(Mutex<BTreeMap<String, usize>>);
 
-/// The place of a connection; free again when this is dropped.
+/// A counted connection; uncounted on drop.
 #[derive(Debug)]
 pub(crate) struct Tenancy {
     tenants: Arc<Tenants>,
@@ -22,7 +22,7 @@ impl Tenants {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection of `identity`; `None` if it has `most`.
+    /// Counts a connection of `identity`, or returns `None` if it has `most` already.
     pub(crate) fn take(self: &Arc<Self>, identity: String, most: usize) -> Option<Tenancy> {
         let mut counts = self.counts();
         let count = counts.get(&identity).copied().unwrap_or(0);
@@ -33,7 +33,7 @@ impl Tenants {
         Some(Tenancy { tenants: Arc::clone(self), identity })
     }
 
-    /// The connections of each identity.
+    /// Returns the number of connections of each identity.
     pub(crate) fn all(&self) -> BTreeMap<String, usize> {
         self.counts().clone()
     }

@@ -1,7 +1,7 @@
-//! TLS for data: certificates from a directory, and the TLS of a connection.
+//! TLS for data: certificates from a directory, and the session of a connection.
 //!
-//! The files have the names that QEMU and libnbd give them. Sockets are `stream.rs`'s. There are no pre-shared keys:
-//! rustls has none.
+//! The files have the names used by QEMU and libnbd. Sockets are in `stream.rs`. Pre-shared keys are not supported,
+//! because rustls has none.
 
 use crate::certificate;
 use crate::identity::Names;
@@ -19,22 +19,22 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The certificate of the server, with the certificates in between, and its key.
+/// The certificate of the server, with intermediate certificates.
 const CERTIFICATE: &str = "server-cert.pem";
 const KEY: &str = "server-key.pem";
-/// The certificate that clients' certificates are signed with.
+/// The certificate of the authority that signs clients' certificates.
 const AUTHORITY: &str = "ca-cert.pem";
-/// The certificates of clients that are revoked.
+/// The revocation lists for clients' certificates.
 const REVOKED: &str = "crl.pem";
-/// The rights that a key must not have: a group may read it, as that of other services with the same key does, and as the
-/// credentials of systemd show theirs. Nothing else may.
+/// The permissions that a key file must not have: the group may read it, as with keys shared by other services and with
+/// systemd's credentials, but nothing more is allowed.
 const TOO_OPEN: u32 = 0o037;
 
-/// Bytes that TLS keeps for a socket that is full. Further ones stay where they are counted.
+/// The maximum number of bytes that TLS buffers for a full socket. Further bytes stay where they are accounted for.
 const BUFFER: usize = 256 << 10;
 
-/// The certificate and key of a server, and the authority that its clients need. Clones are the same: a renewal of one
-/// is a renewal of all.
+/// The certificate and key of a server, and the authority for its clients. Clones share their state: renewing one
+/// renews all.
 #[derive(Clone)]
 pub struct Tls(Arc<Mutex<Files>>);
 
@@ -42,22 +42,22 @@ pub struct Tls(Arc<Mutex<Files>>);
 struct Files {
     /// The configuration of connections, made from the files.
     config: Arc<ServerConfig>,
-    /// The certificates of the server, and those that clients' are signed with, if clients need any.
+    /// The certificates of the server, and those of the authority if clients need certificates.
     certificates: (Vec<CertificateDer<'static>>, Option<Vec<CertificateDer<'static>>>),
     revoked: Vec<CertificateRevocationListDer<'static>>,
     key: PrivateKeyDer<'static>,
-    /// The last second of the server's certificate, since 1970.
+    /// The expiry of the server's certificate, in seconds since 1970.
     end: u64,
 }
 
 impl fmt::Debug for Tls {
-    /// Without the key.
+    /// Omits the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").finish_non_exhaustive()
     }
 }
 
-/// The reason why a directory is of no use for TLS.
+/// The reason why a directory cannot be used for TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read, or is not in PEM, or lacks required contents.
@@ -67,39 +67,39 @@ pub enum TlsError {
         path = .0.display()
     )]
     File(PathBuf, pem::Error),
-    /// The file has no certificate.
+    /// The file contains no certificate.
     #[error("{path}: no certificate in PEM", path = .0.display())]
     Empty(PathBuf),
-    /// The key can be read by users whom it does not concern.
+    /// The key can be read by too many users.
     #[error("{path}: other users may use the key (mode {1:04o}); accepted after: chmod 0600 {path}, or 0640 for a group", path = .0.display())]
     Open(PathBuf, u32),
     /// The certificate of the server has expired.
     #[error("{path}: it has expired, {1} s ago; accepted: a certificate that is valid", path = .0.display())]
     Expired(PathBuf, u64),
-    /// There are revoked certificates, and no authority that clients need.
+    /// There are revocation lists, but clients need no certificates.
     #[error("{path}: clients need no certificate that could be revoked; accepted: together with {AUTHORITY}", path = .0.display())]
     Revoked(PathBuf),
-    /// Certificate, key and authority do not fit together.
+    /// Certificate, key and authority do not match.
     #[error("{path}: {1}", path = .0.display())]
     Unfit(PathBuf, Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Tls {
-    /// Reads `server-cert.pem` and `server-key.pem` in `folder`. If there is a `ca-cert.pem`, clients must have a
-    /// certificate that it signed, and that none of the lists in `crl.pem` revokes, if that is there. TLS 1.2 and 1.3.
+    /// Reads `server-cert.pem` and `server-key.pem` in `folder`. If `ca-cert.pem` exists, clients must have a
+    /// certificate signed by it and, if `crl.pem` exists, not revoked by its lists. TLS 1.2 and 1.3.
     ///
     /// # Errors
-    /// If a file is missing or of no use, the certificate of the server has expired, or users other than the owner and the
-    /// group of the key may read it, or others than the owner may change it.
+    /// If a file is missing or unusable, the certificate of the server has expired, or the key can be read by users
+    /// other than its owner and group, or changed by users other than its owner.
     pub fn load(folder: &Path) -> Result<Self, TlsError> {
         Ok(Self(Arc::new(Mutex::new(Files::read(folder)?))))
     }
 
-    /// Reads the files again, perhaps in another directory. Connections that begin from now on get the new files;
-    /// connections inside TLS already keep the old ones. Returns whether anything is different.
+    /// Reloads the files, possibly from another directory. New connections use the new files; connections already
+    /// inside TLS keep the old ones. Returns whether anything has changed.
     ///
     /// # Errors
-    /// As [`load`](Self::load); the former files stay in force.
+    /// See [`load`](Self::load); on error the present files stay in use.
     pub fn renew(&self, folder: &Path) -> Result<bool, TlsError> {
         let new = Files::read(folder)?;
         let mut files = self.files();
@@ -111,13 +111,13 @@ impl Tls {
         Ok(differ)
     }
 
-    /// Returns whether clients need a certificate now.
+    /// Returns whether clients need a certificate at present.
     #[must_use]
     pub fn needs_certificates(&self) -> bool {
         self.files().certificates.1.is_some()
     }
 
-    /// The last second at which the server's certificate is valid, since 1970.
+    /// Returns the expiry of the server's certificate, in seconds since 1970.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.files().end
@@ -166,14 +166,13 @@ impl Files {
     }
 }
 
-/// Returns whether an optional file is not there. Any other error than its absence must not let all clients in, and a link
-/// that leads nowhere neither.
+/// Returns whether an optional file is absent. Any other error must not admit all clients, nor must a dangling link.
 fn is_absent(path: &Path) -> bool {
     let found = path.symlink_metadata();
     matches!(found, Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// The last second of the server's own certificate, which must not have passed.
+/// Returns the expiry of the server's own certificate, which must be in the future.
 fn valid_until(path: &Path, chain: &[CertificateDer<'_>]) -> Result<u64, TlsError> {
     let unread = || TlsError::Unfit(path.to_owned(), "its dates cannot be read".into());
     let end = chain.first().and_then(certificate::end).ok_or_else(unread)?;
@@ -183,7 +182,7 @@ fn valid_until(path: &Path, chain: &[CertificateDer<'_>]) -> Result<u64, TlsErro
     }
 }
 
-/// The key, of the file whose rights were looked at.
+/// Reads the key from the file whose permissions were checked.
 fn private_key(path: PathBuf) -> Result<PrivateKeyDer<'static>, TlsError> {
     let read = || {
         let file = File::open(&path).map_err(pem::Error::Io)?;
@@ -206,8 +205,8 @@ fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>
     if all.is_empty() { Err(none()) } else { Ok(all) }
 }
 
-/// Accepts the clients whose certificates one of `roots` has signed and none of `revoked` names. With lists, a certificate
-/// of an authority without one is refused: a list that was forgotten must not be the same as an empty one.
+/// Accepts clients whose certificates are signed by one of `roots` and not revoked by `revoked`. If there are lists,
+/// certificates of an authority without a list are refused: a forgotten list must not have the effect of an empty one.
 fn verifier(
     roots: &[CertificateDer<'static>],
     revoked: &[CertificateRevocationListDer<'static>],
@@ -229,23 +228,24 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     if all.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(all) }
 }
 
-/// The TLS of a connection, between its socket and the protocol.
+/// The TLS session of a connection, between its socket and the protocol.
 #[derive(Debug)]
 pub(crate) struct Session {
     session: ServerConnection,
-    /// Decrypted bytes wait here. The socket has no event for them.
+    /// Whether decrypted bytes are buffered, for which the socket has no event.
     has_more: bool,
-    /// Encrypted bytes that the socket has taken so far.
+    /// The number of encrypted bytes that the socket has accepted.
     sent: u64,
 }
 
 impl Session {
-    /// Decrypted bytes wait, without an event of the socket.
+    /// Returns whether decrypted bytes are buffered, for which the socket has no event.
     pub(crate) fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// The names in the certificate of the client, once it is verified; `None` before, and if it has shown none.
+    /// Returns the names in the verified certificate of the client; `None` before verification, or if it has shown
+    /// none.
     pub(crate) fn names(&self) -> Option<Names> {
         if self.session.is_handshaking() {
             return None;
@@ -253,21 +253,21 @@ impl Session {
         Some(certificate::names(self.session.peer_certificates()?.first()?))
     }
 
-    /// Encrypted bytes that the socket has taken so far.
+    /// Returns the number of encrypted bytes that the socket has accepted.
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Bytes wait for the socket.
+    /// Returns whether bytes wait for the socket.
     pub(crate) fn wants_write(&self) -> bool {
         self.session.wants_write()
     }
 
-    /// Reads decrypted bytes into the buffers, the first one first. 0 at the end of the stream, whether it was announced
-    /// or not: some clients just close.
+    /// Reads decrypted bytes into the buffers in order. Returns 0 at the end of the stream, whether or not it was
+    /// announced: some clients just close.
     ///
     /// # Errors
-    /// `WouldBlock` if there are none, and if the bytes are no TLS or a certificate is refused.
+    /// `WouldBlock` if no bytes have arrived. Also if the bytes are not TLS, or a certificate is refused.
     pub(crate) fn read(
         &mut self,
         socket: &mut (impl io::Read + io::Write),
@@ -279,7 +279,7 @@ impl Session {
             self.has_more = part.as_ref().is_ok_and(|part| *part == buffer.len());
             match part {
                 Ok(part) => read += part,
-                // The bytes before it come first; the error comes again.
+                // The decrypted bytes are returned first; the next read returns the error.
                 Err(_) if read > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -290,7 +290,7 @@ impl Session {
         Ok(read)
     }
 
-    /// Fills `buffer` as far as there are bytes.
+    /// Fills `buffer` with the bytes available.
     fn fill(
         &mut self,
         socket: &mut (impl io::Read + io::Write),
@@ -318,11 +318,11 @@ impl Session {
         Ok(read)
     }
 
-    /// Takes encrypted bytes of the socket.
+    /// Receives encrypted bytes from the socket.
     fn receive(&mut self, socket: &mut (impl io::Read + io::Write)) -> io::Result<usize> {
         let received = self.session.read_tls(socket)?;
         if let Err(error) = self.session.process_new_packets() {
-            // The client receives the reason, if its socket takes it.
+            // Sends the reason to the client, if its socket has room.
             let _ = self.session.write_tls(socket);
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
@@ -332,16 +332,16 @@ impl Session {
         }
     }
 
-    /// Encrypts as much as there is room for, and sends it.
+    /// Encrypts and sends as many bytes as there is room for.
     ///
     /// # Errors
-    /// `WouldBlock` if there is no room, and if the connection is gone.
+    /// `WouldBlock` if there is no room. Also if the connection has failed.
     pub(crate) fn write(
         &mut self,
         socket: &mut impl io::Write,
         from: &[io::IoSlice<'_>],
     ) -> io::Result<usize> {
-        // With an empty buffer it takes something.
+        // Once its buffer is empty, TLS accepts some bytes.
         self.send(socket)?;
         let taken = io::Write::write_vectored(&mut self.session.writer(), from)?;
         match self.send(socket) {
@@ -353,7 +353,7 @@ impl Session {
     /// Sends the encrypted bytes.
     ///
     /// # Errors
-    /// `WouldBlock` if the socket is full, and if the connection is gone.
+    /// `WouldBlock` if the socket is full. Also if the connection has failed.
     pub(crate) fn send(&mut self, socket: &mut impl io::Write) -> io::Result<()> {
         while self.session.wants_write() {
             self.sent += self.session.write_tls(socket)? as u64;
@@ -361,7 +361,7 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the client that nothing follows, if its socket takes it.
+    /// Announces the end of the stream to the client, if its socket has room.
     pub(crate) fn close(&mut self, socket: &mut impl io::Write) {
         self.session.send_close_notify();
         let _ = self.send(socket);

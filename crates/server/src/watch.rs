@@ -1,7 +1,7 @@
-//! The watch over a running server: it logs I/Os that took long, with their stages, I/Os that do not complete, as long
-//! as they are outstanding, and changes of the devices themselves.
+//! Watches a running server: logs slow I/Os with their stages, I/Os that do not complete for as long as they are
+//! outstanding, and changes of the devices.
 //!
-//! A thread of its own looks once a second. It writes few lines, however much is slow.
+//! A separate thread checks once a second. The number of lines is bounded, however many I/Os are slow.
 
 use crate::control::{State, counts};
 use crate::disk::Disk;
@@ -17,19 +17,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// The time between two looks.
+/// The interval between checks.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The most slow I/Os that are logged at a look.
+/// The maximum number of slow I/Os logged at a check.
 const LINES: usize = 10;
-/// I/Os that are older than this are reported, and again at twice the age.
+/// I/Os older than this are reported, and again at twice the age.
 pub(crate) const OLD: Nanos = Nanos::from_secs(10);
-/// The most requests that such a report names.
+/// The maximum number of requests named in such a report.
 const NAMED: usize = 4;
-/// A certificate is reported when it ends within so many seconds: two weeks.
+/// A certificate that expires within this many seconds, two weeks, is reported.
 const SOON: u64 = 14 * DAY;
 const DAY: u64 = 24 * 60 * 60;
 
-/// The thread; it ends when this is dropped.
+/// The watching thread, which ends on drop.
 #[derive(Debug)]
 pub(crate) struct Watch {
     stopped: Arc<AtomicBool>,
@@ -38,7 +38,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// # Errors
-    /// If there is no thread left.
+    /// If no thread can be started.
     pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Self> {
         let stopped = Arc::new(AtomicBool::new(false));
         let is_stopped = Arc::clone(&stopped);
@@ -73,21 +73,21 @@ impl Drop for Watch {
         self.stopped.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic there has been reported.
+            // A panic in the thread has already been reported.
             let _ = thread.join();
         }
     }
 }
 
-/// The exports that do not get what they are promised, which are logged when that has lasted for some looks.
+/// The exports that do not get what they were promised. This is logged if it lasts for several checks.
 #[derive(Default)]
 struct Fares(BTreeMap<String, (State, u32)>);
 
-/// So many looks.
+/// The number of checks.
 const LASTS: u32 = 10;
 
 impl Fares {
-    /// Where requests are counted. A stuck device and errors have lines of their own.
+    /// Only where requests are counted. Stuck devices and errors are logged separately.
     fn look(&mut self, shared: &Shared) {
         let is_counting = |disk: &Disk| disk.service().queue().plan().stats.times;
         if !shared.disks.iter().any(is_counting) {
@@ -111,7 +111,7 @@ impl Fares {
     }
 }
 
-/// The end of the server's certificate, which is reported once a day when it is near.
+/// The expiry of the server's certificate, reported once a day when it is near.
 struct Ends {
     clock: Clock,
     next: Instant,
@@ -126,7 +126,7 @@ impl Ends {
     }
 }
 
-/// The line about a certificate whose last second is `end`; both are seconds since 1970.
+/// Returns the line about a certificate that expires at `end`; both times are seconds since 1970.
 fn ending(end: u64, today: u64) -> Option<String> {
     let renew = "renew it, and reload";
     match end.checked_sub(today) {
@@ -144,7 +144,7 @@ fn log_slow(shared: &Shared, disk: usize) {
     if queue.plan().stats.slow == Nanos::ZERO {
         return;
     }
-    // Takes the findings of the elevators.
+    // Collects the findings of the elevators.
     let _ = queue.times();
     let (slow, lost) = queue.take_slow();
     let exports = shared.exports.now();
@@ -157,7 +157,7 @@ fn log_slow(shared: &Shared, disk: usize) {
     }
 }
 
-/// The export that a request came from.
+/// Returns the export of a request.
 fn name(exports: &Table, disk: usize, io: &SlowIo) -> String {
     let mut all = exports.all().filter(|export| export.disk == disk);
     let of = all.find(|export| export.group.id().index() == io.group);
@@ -182,11 +182,11 @@ fn line(io: &SlowIo, export: &str) -> String {
     )
 }
 
-/// Reports the oldest I/Os if they are older than `next`, and says when they are gone.
+/// Reports the oldest I/Os if they are older than `next`, and reports when they have completed.
 ///
-/// The check runs whether or not requests are counted: a device that hangs is reported in any case. No count of
-/// requests can replace the check, because some I/Os may hang while others complete. The check costs a pass over the
-/// slots in a second, and nothing for an I/O; where no I/O is in flight, only counters are read.
+/// The check runs whether or not requests are counted, so that a hanging device is always reported. Counting requests
+/// could not replace it, because some I/Os may hang while others complete. It costs a pass over the slots per second,
+/// and nothing for an I/O; if no I/O is in flight, only counters are read.
 fn log_old(shared: &Shared, disk: usize, next: &mut Nanos) {
     let disk = &shared.disks[disk];
     let now = disk.service().clock().now();

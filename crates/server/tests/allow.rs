@@ -16,10 +16,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The refusal of an option because there is no such export.
+/// The error code of an option for an export that does not exist.
 const NO_EXPORT: u32 = (1 << 31) + 6;
 
-/// A server that lets a client in that it should close fails the test, and does not hang it.
+/// The timeout that fails the test, instead of hanging it, if the server admits a client that it should refuse.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
 /// A connection of any kind.
@@ -42,7 +42,7 @@ fn allow(rules: &[&str]) -> Option<Allow> {
     Some(Allow::new(rules).expect("some rules"))
 }
 
-/// An export for the clients of `rules`, or for all.
+/// Returns an export with `rules`, or for all clients.
 fn export(name: &str, rules: &[&str]) -> Export {
     let allow = if rules.is_empty() { None } else { allow(rules) };
     Export { allow, description: format!("of {name}"), ..Export::new(name, 0) }
@@ -90,7 +90,7 @@ impl Site {
         Talk(Box::new(StreamOwned::new(tls, talk.0)))
     }
 
-    /// The clients that were refused for this reason.
+    /// Returns the number of clients refused for this reason.
     fn refused(&self, reason: &str) -> u64 {
         let text = self.server.handle().metrics(Format::Prometheus).expect("it counts");
         let of = format!("blkmq_refused_clients_total{{reason=\"{reason}\"}} ");
@@ -102,9 +102,9 @@ impl Site {
 /// The socket of a client.
 #[derive(Clone, Copy)]
 enum Over {
-    /// The socket in the file system, which tells its user.
+    /// The socket in the file system, which reveals the user.
     File,
-    /// A port of this machine, which tells its address.
+    /// A TCP port of this machine, which reveals the address.
     Tcp,
 }
 
@@ -113,17 +113,17 @@ struct Client {
     certificate: Option<Identity>,
 }
 
-/// By its user.
+/// Identified by its user.
 const LOCAL: Client = Client { over: Over::File, certificate: None };
-/// By its address.
+/// Identified by its address.
 const REMOTE: Client = Client { over: Over::Tcp, certificate: None };
 
-/// By its certificate, over the socket in the file system.
+/// Identified by its certificate, over the socket in the file system.
 fn certified(site: &Site, name: &str) -> Client {
     Client { over: Over::File, certificate: Some(site.authority.sign(name)) }
 }
 
-/// Returns whether the server closes the connection, and does not just say nothing.
+/// Returns whether the server closes the connection, rather than just staying silent.
 fn is_closed(talk: &mut Any) -> bool {
     let mut bytes = [0; 4096];
     loop {
@@ -135,7 +135,7 @@ fn is_closed(talk: &mut Any) -> bool {
     }
 }
 
-/// The reply to LIST: the names, in order.
+/// Returns the names in the reply to LIST, in order.
 fn listed(talk: &mut Any) -> Vec<String> {
     talk.option(talk::LIST, &[]);
     let mut names = Vec::new();
@@ -150,19 +150,19 @@ fn listed(talk: &mut Any) -> Vec<String> {
     }
 }
 
-/// The type and the data of the next reply to an option.
+/// Returns the type and the data of the next reply to an option.
 fn full_reply(talk: &mut Any) -> (u32, Vec<u8>) {
     let header = talk.take(20);
     let number = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four"));
     (number(12), talk.take(number(16) as usize))
 }
 
-/// The data of INFO and GO.
+/// Encodes the data of INFO and GO.
 fn asking(name: &str) -> Vec<u8> {
     [&(name.len() as u32).to_be_bytes()[..], name.as_bytes(), &[0, 0]].concat()
 }
 
-/// The last reply to INFO or GO.
+/// Returns the last reply to INFO or GO.
 fn ask(talk: &mut Any, option: u32, name: &str) -> (u32, Vec<u8>) {
     talk.option(option, &asking(name));
     loop {
@@ -182,11 +182,11 @@ fn writes_and_reads(talk: &mut Any) -> bool {
     wrote && talk.simple() == (0, 2) && talk.take(512) == [7; 512]
 }
 
-/// Checks all operations of `client` on the export called `name`.
+/// Checks all operations of `client` on the export `name`.
 fn check(site: &Site, client: &Client, name: &str, may: bool) {
     let mut talk = site.connect(client);
     assert_eq!(listed(&mut talk).contains(&name.to_owned()), may, "LIST {name}");
-    // A refusal has no trace of the export: it is that of a name that no export has.
+    // A refusal reveals nothing about the export: it equals the reply for a nonexistent name.
     let unknown = ask(&mut talk, talk::INFO, "no such export");
     assert_eq!(unknown.0, NO_EXPORT);
     for option in [talk::LIST_META_CONTEXT, talk::SET_META_CONTEXT] {
@@ -220,14 +220,14 @@ fn check(site: &Site, client: &Client, name: &str, may: bool) {
     }
 }
 
-/// The user and the group of this process.
+/// Returns the user and the group of this process.
 fn own() -> (u32, u32) {
     let process = std::fs::metadata("/proc/self").expect("Linux has it");
     (process.uid(), process.gid())
 }
 
-/// Five identities, five exports, and on each of them LIST, INFO, GO, EXPORT_NAME and both options of contexts; a client that is
-/// let in writes and reads. An identity is a certificate and a user, or a certificate and an address.
+/// Five identities and five exports, with LIST, INFO, GO, EXPORT_NAME and both context options on each; an admitted
+/// client writes and reads. An identity is a certificate and a user, or a certificate and an address.
 #[test]
 fn each_identity_has_its_exports_and_no_others() {
     let (user, group) = own();
@@ -251,7 +251,7 @@ fn each_identity_has_its_exports_and_no_others() {
     ] {
         for (export, may) in exports.iter().zip(may) {
             check(&site, &client, &export.name, may);
-            // LIST refuses nothing: it leaves the export out.
+            // LIST does not refuse; it omits the export.
             refused += if may { 0 } else { 5 };
         }
     }
@@ -283,7 +283,7 @@ fn users_and_addresses_open_exports() {
     }
 }
 
-/// To a client that may use one export only, the empty name is that one: so it would be if the others did not exist.
+/// For a client that may use only one export, the empty name stands for that one, as if the others did not exist.
 #[test]
 fn the_empty_name_is_the_only_export_of_the_client() {
     let own = format!("uid:{}", own().0);
@@ -310,11 +310,11 @@ fn a_server_with_rules_closes_other_clients_before_they_learn_anything() {
     check(&site, &gold, "disk", true);
     let other = certified(&site, "other.example");
     let mut other = site.connect(&other);
-    // The server may close it before all of the option is sent.
+    // The server may close the connection before the whole option is sent.
     let _ = other.0.write_all(&talk::OPTION.to_be_bytes());
     assert!(is_closed(&mut other));
     assert_eq!(site.refused("server-allow"), 1);
-    // An address that no rule names is not even greeted.
+    // An address that matches no rule does not even get a greeting.
     site.server.handle().allow(allow(&["net:10.0.0.0/8"]));
     assert!(Talk(TcpStream::connect(site.port).expect("it listens")).is_closed());
     assert!(Talk(UnixStream::connect(&site.socket).expect("it listens")).is_closed());
@@ -323,7 +323,7 @@ fn a_server_with_rules_closes_other_clients_before_they_learn_anything() {
     check(&site, &gold, "disk", true);
 }
 
-/// The attack of a review: a tenant wrote into its neighbour's export, saw its name, and took all of its places.
+/// Attempted attack: a tenant wrote to its neighbour's export, saw its name, and used up all of its connections.
 #[test]
 fn a_tenant_has_neither_the_data_nor_the_places_of_its_neighbour() {
     let exports = [export("gold", &["cn:gold.example"]), export("silver", &["cn:silver.example"])];
@@ -354,7 +354,7 @@ fn a_tenant_has_neither_the_data_nor_the_places_of_its_neighbour() {
     assert!(writes_and_reads(&mut begin(&gold, "gold")), "its places are free");
 }
 
-/// Without rules nothing is counted by identity: the bound would be one on all users of a machine with one user.
+/// Without rules nothing is counted by identity: the limit would apply to all users of a single-user machine.
 #[test]
 fn without_rules_an_identity_has_all_places() {
     let bounds = Bounds { connections_per_identity: 1, ..Bounds::default() };
@@ -366,7 +366,7 @@ fn without_rules_an_identity_has_all_places() {
     }
 }
 
-/// A reload takes a right away: the connection that was begun with it ends, and others stay.
+/// A reload withdraws access: the connection that used it ends, and others stay.
 #[test]
 fn a_client_that_loses_its_right_is_closed() {
     let own = format!("uid:{}", own().0);

@@ -1,4 +1,4 @@
-//! Clients that ask for too much (`docs/spec/nbd.md`, section 6), and one that must not notice.
+//! Greedy clients (`docs/spec/nbd.md`, section 6), and one that must not notice them.
 
 use crate::rig::serve_on;
 use crate::talk::{self, Talk};
@@ -34,7 +34,7 @@ fn a_handshake_ends_in_time() {
     assert_eq!(patient.read(0, 512), Ok(vec![0; 512]), "another client is served");
 }
 
-/// Regression test: a client that asked for each export of a long list over a slow network was closed in the middle of it.
+/// Regression test: a client that queried each export of a long list over a slow network was closed halfway.
 #[test]
 fn a_handshake_that_goes_through_a_list_has_its_time_for_each_export() {
     let bounds = Bounds { handshake: Nanos::from_millis(400), ..Bounds::default() };
@@ -44,7 +44,7 @@ fn a_handshake_that_goes_through_a_list_has_its_time_for_each_export() {
     while talk.reply() != talk::ACK {}
     let clock = Clock::start();
     let mut asked = Instant::ZERO;
-    // As over a network that takes a quarter of the bound for an answer.
+    // As over a network that takes a quarter of the limit for an answer.
     while asked < Instant::ZERO + Nanos::from_millis(1000) {
         let next = asked + Nanos::from_millis(100);
         until(|| clock.now() >= next);
@@ -74,7 +74,7 @@ fn a_client_that_takes_no_replies_is_not_read_and_holds_nobody_up() {
     let mut deaf = rig.client("disk");
     deaf.socket.set_nonblocking(true).expect("a socket");
     let mut sent = 0;
-    // 256 MiB of replies are asked for; the bounds stop the reading of requests long before.
+    // 256 MiB of replies are requested; the limits stop the reading of requests long before.
     while sent < 1 << 10 {
         let span = blkmq_nbd::Span { offset: 0, length: 256 << 10 };
         let (_, bytes) = deaf.request(Command::Read, NONE, span);
@@ -89,27 +89,27 @@ fn a_client_that_takes_no_replies_is_not_read_and_holds_nobody_up() {
     }
 }
 
-/// Regression test: a client that took no replies had the worker copy 64 MiB of them, and later seven.
+/// Regression test: a client that took no replies made the worker copy 64 MiB of them, and later seven.
 #[test]
 fn replies_that_are_not_taken_stop_further_requests() {
     let bounds = Bounds { replies: 1 << 20, ..Bounds::default() };
     let rig = serve_on(DEVICE, &[Export::new("deaf", 0), Export::new("other", 0)], bounds);
     let service = rig.server.disks()[0].service();
     service.set_attribute("blkmq/group_stats", "basic").expect("it counts");
-    // On the first worker; the second has another client, and the first one more.
+    // This client is on the first worker; the second worker has one other client, and the first gets one more.
     let (mut deaf, _second, mut other) =
         (rig.client("deaf"), rig.client("other"), rig.client("other"));
     assert_eq!(deaf.write(0, &vec![1; 1 << 20]), Ok(vec![]));
     for _ in 0..64 {
         deaf.send(Command::Read, NONE, 0, 1 << 20, &[]);
     }
-    // Each takes a turn of the worker at least.
+    // Each takes at least one turn of the worker.
     for n in 0..200 {
         assert_eq!(other.write(8 << 20, &[n; 512]), Ok(vec![]));
     }
     let all = service.queue().group_io(blkmq::GroupId::ROOT).expect("it counts");
     let read = all.bytes.read >> 20;
-    // The socket takes less than the first reply.
+    // The socket accepts less than the first reply.
     assert_eq!(read, 1, "MiB were read");
     for _ in 0..64 {
         assert_eq!(deaf.answer().1.map(|data| data.len()), Ok(1 << 20), "it goes on");
@@ -120,7 +120,7 @@ fn replies_that_are_not_taken_stop_further_requests() {
 fn connections_beyond_the_rate_of_their_peer_are_closed() {
     let bounds = Bounds { connections_per_second: 2, ..Bounds::default() };
     let rig = serve_on(DEVICE, &[Export::new("disk", 0)], bounds);
-    // A third one would be there after half a second, so that a very slow machine may have some of them.
+    // A third one would be accepted after half a second, so on a very slow machine some of them may be.
     let refused = (0..50)
         .map(|_| UnixStream::connect(&rig.socket).expect("it is accepted"))
         .filter(|socket| matches!((&*socket).read(&mut [0; 18]), Ok(0) | Err(_)))
@@ -147,7 +147,7 @@ fn requests_beyond_the_bound_wait_and_are_served() {
 
 #[test]
 fn requests_that_wait_for_their_turn_need_no_event() {
-    // A turn ends at the request that fills the connection, at an earlier one, and at none.
+    // A turn ends at the request that reaches the connection's limit, at an earlier one, or at none.
     for (requests, bytes_per_turn) in [(2, 8 << 10), (128, 4 << 10), (1, 64 << 10)] {
         let bounds = Bounds { requests, bytes_per_turn, ..Bounds::default() };
         let rig = serve_on(DEVICE, &[Export::new("disk", 0)], bounds);

@@ -1,4 +1,4 @@
-//! A client that waits for each reply, on the client's half of the codec.
+//! A client that waits for each reply, built on the client side of the codec.
 
 use blkmq_nbd::client::{
     Agreed, Content, Extents, Goal, Handshake, Next, Parsed, Pending, Plan, Replies, Requests,
@@ -15,13 +15,13 @@ pub struct Client {
     pub in_flight: BTreeMap<Cookie, Pending>,
     pub got: Vec<u8>,
     next: u64,
-    /// Those of the last answer that had some.
+    /// The extents of the last answer that had any.
     extents: Vec<(u64, u64)>,
-    /// Bytes of reads that came as holes.
+    /// The number of bytes read as holes.
     pub holes: u64,
 }
 
-/// The result of a request: the bytes of a read, else none.
+/// The result of a request: the bytes of a read, or nothing.
 pub type Answer = Result<Vec<u8>, ErrorCode>;
 
 impl Client {
@@ -33,7 +33,7 @@ impl Client {
         Self::connect_with(socket, Plan { most, ..Plan::new(Goal::Go(export.to_owned())) })
     }
 
-    /// A client that has chosen `base:allocation`.
+    /// Connects with `base:allocation` negotiated.
     pub fn connect_for_status(socket: &Path, export: &str, most: HeaderStyle) -> Self {
         let contexts = vec![blkmq_nbd::BASE_ALLOCATION.to_owned()];
         Self::connect_with(
@@ -75,7 +75,7 @@ impl Client {
         }
     }
 
-    /// The bytes of a request, which is in flight from now on.
+    /// Returns the bytes of a request, which counts as in flight from now on.
     pub fn request(
         &mut self,
         command: Command,
@@ -175,7 +175,7 @@ impl Client {
         self.call(Command::Read, CommandFlags::NONE, at, len, &[])
     }
 
-    /// Is the connection closed by the server, with nothing more to read?
+    /// Waits until the server closes the connection. Returns whether it does so with nothing more to read.
     pub fn is_closed(&mut self) -> bool {
         let mut bytes = [0; 64];
         !matches!(self.socket.read(&mut bytes), Ok(len) if len > 0)

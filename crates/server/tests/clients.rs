@@ -1,4 +1,4 @@
-//! The list of clients, and the end of those that an operator disconnects.
+//! The list of clients, and the closing of connections by an operator.
 
 use crate::rig::{Rig, serve, serve_on};
 use crate::talk::{self, Header, Talk};
@@ -31,7 +31,7 @@ fn clients_are_listed_with_their_figures_while_they_are_connected() {
         gold.write(at << 12, &[1; 4096]).expect("it is there");
         rest.read(at << 12, 512).expect("it is there");
     }
-    // Figures are written down once a second.
+    // Figures are updated once a second.
     let figures = |client: &ClientState| {
         let ClientState { requests, read_bytes, written_bytes, in_flight, .. } = *client;
         (client.export.clone(), requests, read_bytes, written_bytes, in_flight)
@@ -49,7 +49,7 @@ fn clients_are_listed_with_their_figures_while_they_are_connected() {
     until(|| listed(&rig).len() == 1);
     let number = all[1].number;
     assert_eq!(listed(&rig)[0].number, number, "it keeps its number");
-    // A number is never used again.
+    // Numbers are not reused.
     let _other = rig.client("gold");
     assert!(listed(&rig).iter().all(|it| it.number >= number));
     assert!(listed(&rig)[1].number > number);
@@ -70,7 +70,7 @@ fn a_disconnected_client_gets_its_answers_and_another_one_stays() {
         let all = listed(&rig);
         all.iter().find(|it| it.export == export).map(|it| (it.number, it.in_flight))
     };
-    // The server has read them all, and its device has ended few.
+    // The server has read all of them, and its device has completed few.
     until(|| in_flight("gold").is_some_and(|(_, requests)| requests > 10));
     let (number, _) = in_flight("gold").expect("it is listed");
     assert_eq!(end(&rig, Some(number), None, None), Answer::Disconnecting(vec![number]));
@@ -83,7 +83,7 @@ fn a_disconnected_client_gets_its_answers_and_another_one_stays() {
         let found = rest.read(u64::from(at) << 14, 4096).expect("it is there");
         assert!(found.iter().all(|byte| *byte == at), "write {at}");
     }
-    // It may come again.
+    // The client may connect again.
     rig.client("gold").read(0, 512).expect("it is there");
 }
 
@@ -169,7 +169,7 @@ impl Busy {
         Self { reader }
     }
 
-    /// The replies that it got, after the server has closed the connection.
+    /// Returns the number of replies received up to the closing of the connection by the server.
     fn replies(self) -> u64 {
         self.reader.join().expect("it reads")
     }
@@ -187,8 +187,8 @@ fn serve_on_a_port() -> (Server, SocketAddr) {
     (server.expect("a server"), port)
 }
 
-/// Regression test: the socket was closed over requests that nobody had read, which resets a connection over TCP, and
-/// replies on their way were lost.
+/// Regression test: the socket was closed with unread requests, which resets a TCP connection, and replies in transit
+/// were lost.
 #[test]
 fn a_client_over_tcp_that_keeps_sending_loses_no_reply_when_it_is_disconnected() {
     let (server, port) = serve_on_a_port();

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
-/// A program that passes on what it is told.
+/// A program that reports the calls that it gets.
 struct Told(mpsc::Sender<()>);
 
 impl Program for Told {
@@ -71,7 +71,7 @@ fn a_running_server_is_listed_and_changed() {
     let Answer::List { exports, .. } = ask(Request::List) else { panic!("no list") };
     let max = "rbps=max wbps=max riops=max wiops=50";
     assert_eq!((exports[1].weight, exports[1].max.as_str()), (7, max));
-    // A floor takes a scheduler that keeps floors.
+    // Floors need a scheduler that keeps them.
     let floor = || {
         let promise = Some("reserve_percent=40".to_owned());
         change("rest", ExportSettings { promise, ..ExportSettings::default() })
@@ -160,7 +160,7 @@ fn what_is_not_understood_is_refused_and_the_next_one_is_served() {
         stream.read_to_string(&mut answer).expect("it answers");
         answer
     };
-    // A line without an end, longer than any request: the connection is closed, with or without a word.
+    // A line without an end, longer than any request: the connection is closed, with or without a message.
     let mut endless = UnixStream::connect(&socket).expect("it listens");
     let _ = endless.write_all(&[b'x'; 70_000]);
     let _ = endless.read_to_end(&mut Vec::new());
@@ -240,8 +240,8 @@ fn figures_stages_and_distributions_are_of_the_same_requests() {
     assert!(text.ends_with("# EOF\n"));
 }
 
-/// A device that keeps each I/O for so many milliseconds, as device 1 with the export `stuck`, and one that answers at once
-/// with the export `good`. The control passes the end of the server on.
+/// Serves a device that holds each I/O for so many milliseconds, as device 1 with the export `stuck`, and one that
+/// completes immediately, with the export `good`. Control reports the end of the server.
 fn beside_a_stuck_device(milliseconds: u64) -> (Rig, PathBuf, mpsc::Receiver<()>) {
     let stuck = format!("null,irqmode=2,completion_nsec={}", milliseconds * 1_000_000);
     let exports = [Export::new("stuck", 0), Export::new("good", 1)];
@@ -254,7 +254,7 @@ fn beside_a_stuck_device(milliseconds: u64) -> (Rig, PathBuf, mpsc::Receiver<()>
 
 const HOUR: u64 = 3_600_000;
 
-/// A client with a read that is at the device.
+/// Returns a client with a read at the device.
 fn reading(rig: &Rig, export: &str) -> Client {
     let mut client = rig.client(export);
     client.send(Command::Read, CommandFlags::NONE, 0, 4096, &[]);
@@ -268,7 +268,7 @@ fn switch_to(scheduler: &str) -> Request {
     Request::Set { device: 1, path, value: scheduler.to_owned() }
 }
 
-/// A client that has sent its request, and waits.
+/// Sends a request, and returns the client, which waits.
 fn asked(socket: &Path, request: &Request) -> UnixStream {
     let mut stream = UnixStream::connect(socket).expect("it listens");
     let line = serde_json::to_string(request).expect("a form in JSON") + "\n";
@@ -281,8 +281,8 @@ fn weight_of(export: &str, weight: u32) -> Request {
     Request::Export { name: export.to_owned(), settings }
 }
 
-/// Regression test: control had one thread. A switch of a stuck device kept it, and each further request waited: lists, the
-/// weights of other devices, and the end of the server.
+/// Regression test: control had only one thread. Switching the scheduler of a stuck device blocked it, and all further
+/// requests waited: lists, weights of other devices, and the end of the server.
 #[test]
 fn a_change_of_a_stuck_device_keeps_no_other_request_waiting() {
     let (rig, socket, drained) = beside_a_stuck_device(HOUR);
@@ -300,14 +300,14 @@ fn a_change_of_a_stuck_device_keeps_no_other_request_waiting() {
     assert_eq!(ask(Request::Drain), Answer::Draining);
     drained.recv().expect("it was asked to");
     assert!(changes(), "the switch waited meanwhile");
-    // The end of the server gives it up.
+    // The end of the server gives the change up.
     drop(rig);
     let mut answer = String::new();
     (&switch).read_to_string(&mut answer).expect("it answers");
     assert!(answer.contains("is as before"), "{answer}");
 }
 
-/// Regression test: a switch whose client had left was carried out once the device went on.
+/// Regression test: a switch whose client had disconnected took place once the device continued.
 #[test]
 fn a_change_is_given_up_with_its_client() {
     let (rig, socket, _) = beside_a_stuck_device(1000);
@@ -316,13 +316,13 @@ fn a_change_is_given_up_with_its_client() {
     let changes = || queue.edit(|_| Err(())).is_err_and(|e| e != blkmq::EditError::Edit(()));
     let switch = asked(&socket, &switch_to("kyber"));
     until(changes);
-    // A weight waits behind the switch, and leaves before it.
+    // A change of weight waits for the switch, and its client disconnects first.
     drop(asked(&socket, &weight_of("stuck", 7)));
     drop(switch);
     until(|| !changes());
     assert_eq!(queue.tags_in_use(blkmq::core::HwQueue(0)), 1, "the device has not answered");
     assert_eq!(queue.plan().scheduler.name, "mq-deadline");
-    // A client that waits has its change.
+    // A client that waits gets its change.
     let waits = asked(&socket, &switch_to("bfq"));
     assert!(reader.answer().1.is_ok());
     let mut answer = String::new();
@@ -333,8 +333,8 @@ fn a_change_is_given_up_with_its_client() {
     assert!(plan.scheduler.name == "bfq" && !weights.contains(&7), "{weights:?}");
 }
 
-/// Regression test: the last connection of an export that was removed has the group of it go, which waited for the change
-/// of the device in a worker, and with it each client of that worker.
+/// Regression test: the end of the last connection of a removed export removed its group, which waited for a change of
+/// the device in a worker, and so did each client of that worker.
 #[test]
 fn an_export_that_goes_during_a_change_keeps_no_worker_waiting() {
     let stuck = format!("null,irqmode=2,completion_nsec={}", HOUR * 1_000_000);
@@ -357,7 +357,7 @@ fn an_export_that_goes_during_a_change_keeps_no_worker_waiting() {
         assert!(client.read(0, 4096).is_ok());
     }
     assert!(changes(), "the change waited meanwhile");
-    // An export that comes gives up with its caller, and leaves its name free.
+    // Adding an export gives up with its caller, and leaves its name free.
     let again = Export::new("idle", 0);
     assert!(handle.add_export_while(&again, &|| false).is_err());
     drop(switch);
@@ -365,7 +365,7 @@ fn an_export_that_goes_during_a_change_keeps_no_worker_waiting() {
     until(|| handle.add_export(&again).is_ok());
 }
 
-/// Two clients that change different words of one export's limits: neither is lost, and a refused word changes nothing.
+/// Two clients change different limits of one export: neither change is lost, and a refused one changes nothing.
 #[test]
 fn words_of_two_clients_are_both_in_force_and_a_refused_one_changes_nothing() {
     let mut rig = serve(&[Export::new("a", 0)]);
@@ -401,7 +401,7 @@ fn words_of_two_clients_are_both_in_force_and_a_refused_one_changes_nothing() {
     assert_eq!(exports[0].weight, 100);
 }
 
-/// Regression test: clients that were connected and said nothing kept each other one waiting, ten seconds each.
+/// Regression test: silent clients made other clients wait for ten seconds each.
 #[test]
 fn clients_without_a_request_make_room_for_those_with_one() {
     let mut rig = serve(&[Export::new("a", 0)]);
@@ -414,7 +414,7 @@ fn clients_without_a_request_make_room_for_those_with_one() {
             assert!(matches!(call(&socket, &Request::List), Ok(Answer::List { .. })));
         }
     }
-    // The request of a client that is half closed has its answer, as with nc.
+    // The request of a half-closed client, as with nc, is answered.
     let half = asked(&socket, &Request::List);
     half.shutdown(std::net::Shutdown::Write).expect("it is open");
     let mut answer = String::new();
@@ -423,7 +423,7 @@ fn clients_without_a_request_make_room_for_those_with_one() {
     assert_eq!(silent.len(), 200);
 }
 
-/// A client that has left before its request was read cannot even end the server.
+/// The request of a client that disconnected before it was read is not handled, even if it would end the server.
 #[test]
 fn the_request_of_a_client_that_has_left_is_not_carried_out() {
     let (rig, socket, drained) = beside_a_stuck_device(HOUR);

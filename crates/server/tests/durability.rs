@@ -1,4 +1,4 @@
-//! The power of a modelled device with a volatile cache is cut: what the protocol calls durable is there.
+//! Cuts the power of a modelled device with a volatile cache: data that the protocol calls durable must survive.
 
 use crate::rig::{Rig, serve_on};
 use blkmq::Device;
@@ -8,20 +8,20 @@ use blkmq_server::{Bounds, Cache, Export};
 const NONE: CommandFlags = CommandFlags::NONE;
 /// Blocks of 4 KiB that each connection writes.
 const BLOCKS: u64 = 64;
-/// Cuts the power with other blocks written back by chance each time.
+/// The number of power cuts, each with different blocks written back by chance.
 const SEEDS: u64 = 8;
 
 fn block(at: u64) -> Vec<u8> {
     (at + 1).to_le_bytes().repeat(512)
 }
 
-/// A server of a memory with a cache for everything that a test writes.
+/// Serves a memory device with a cache for everything that a test writes.
 fn cached(cache: Cache) -> Rig {
     let export = Export { cache, ..Export::new("disk", 0) };
     serve_on("memory,size=16,cache_size=16", &[export], Bounds::default())
 }
 
-/// The power fails and comes back; returns the blocks of `wanted` whose contents are gone.
+/// Cuts the power. Returns the blocks of `wanted` whose contents are lost.
 fn lost(rig: &Rig, seed: u64, wanted: impl Iterator<Item = u64>) -> Vec<u64> {
     let Device::Virtual(device) = rig.server.disks()[0].device() else {
         unreachable!("memory is a virtual device")
@@ -63,7 +63,7 @@ fn a_write_with_fua_is_durable_without_a_flush() {
     assert!(all > 0, "the device has no cache that could lose anything");
 }
 
-/// Regression test: a TRIM with FUA was answered like one without.
+/// Regression test: a TRIM with FUA was answered like one without FUA.
 #[test]
 fn a_trim_with_fua_is_durable_without_a_flush() {
     for seed in 0..SEEDS {

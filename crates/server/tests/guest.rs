@@ -1,7 +1,7 @@
-//! A virtual machine without a machine: the front end and the driver of a vhost-user disk, in this process.
+//! A simulated virtual machine: the front end and the driver of a vhost-user disk, in this process.
 //!
-//! Its memory is a file that the server maps, too. A queue has a place for each of its descriptors, with a table, a header,
-//! a status and data of its own.
+//! Its memory is a file that the server maps, too. A queue has a place for each of its descriptors, with a separate
+//! table, header, status and data.
 
 use blkmq_vhost::features::{protocol, virtio};
 use blkmq_vhost::memory::{Memory, RegionInfo};
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// Descriptors of a queue.
 pub const SIZE: u16 = 64;
-/// The front end's address of the guest's address 0.
+/// The front end's address that corresponds to guest address 0.
 const USER: u64 = 0x7f00_0000_0000;
 /// Bytes of the rings of a queue, and of a place with its data.
 const RINGS: u64 = 0x1000;
@@ -40,7 +40,7 @@ pub const GET_ID: u32 = 8;
 pub const DISCARD: u32 = 11;
 pub const WRITE_ZEROES: u32 = 13;
 
-/// A request as a test asks for it.
+/// A request of a test.
 #[derive(Clone, Copy)]
 pub struct Ask {
     pub kind: u32,
@@ -54,7 +54,7 @@ pub struct Ask {
 struct Queue {
     kick: OwnedFd,
     call: OwnedFd,
-    /// The index of the next request, and of the next answer.
+    /// The indexes of the next request and of the next answer.
     next: u16,
     seen: u16,
 }
@@ -82,7 +82,7 @@ fn event() -> OwnedFd {
 }
 
 impl Guest {
-    /// A guest with memory for `queues` queues, connected, with nothing agreed on.
+    /// Connects a guest with memory for `queues` queues, without negotiating anything.
     pub fn connect(path: &Path, queues: u16) -> Self {
         let socket = UnixStream::connect(path).expect("the server listens");
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
@@ -97,7 +97,7 @@ impl Guest {
         Self { socket, memory, file, queues, features: 0, inflight: None }
     }
 
-    /// As [`connect`](Self::connect), with all features but those in `without`, and all queues running.
+    /// Like [`connect`](Self::connect), with all features but those in `without`, and all queues running.
     pub fn start(path: &Path, queues: u16, without: u64) -> Self {
         let mut guest = Self::connect(path, queues);
         guest.agree(without);
@@ -129,11 +129,11 @@ impl Guest {
         if !fds.is_empty() {
             assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
         }
-        // A server that has closed the connection is a test's business.
+        // The test checks whether the server has closed the connection.
         let _ = sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
     }
 
-    /// The answer to a message: its payload, and the descriptor that came with it.
+    /// Returns the payload of the answer to a message, and its descriptor.
     pub fn receive(&mut self, request: u32) -> Option<(Vec<u8>, Option<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -168,7 +168,7 @@ impl Guest {
         assert_eq!(self.try_tell(request, payload, fds), Some(0), "message {request} is refused");
     }
 
-    /// Sends a message, and returns its result; `None` if the connection is closed.
+    /// Sends a message, and returns its result, or `None` if the connection is closed.
     pub fn try_tell(
         &mut self,
         request: u32,
@@ -210,7 +210,7 @@ impl Guest {
         u64::from(queue) * (RINGS * 2 + PLACE * u64::from(SIZE))
     }
 
-    /// Has a queue run from the request `base` on.
+    /// Starts a queue at the request `base`.
     pub fn run_queue(&mut self, queue: u16, base: u16) {
         let at = Self::rings(queue);
         let number = u32::from(queue);
@@ -226,7 +226,7 @@ impl Guest {
         self.tell(18, &pair(number, 1), &[]);
     }
 
-    /// Stops a queue once its requests have finished; returns the index of its next request.
+    /// Stops a queue once its requests have finished. Returns the index of its next request.
     pub fn stop_queue(&mut self, queue: u16) -> u16 {
         let answer = self.ask(11, &pair(queue.into(), 0));
         u32::from_ne_bytes(answer[4..8].try_into().expect("four bytes")) as u16
@@ -258,7 +258,7 @@ impl Guest {
         bytes
     }
 
-    /// Makes a request available at a place, without a kick. Its data is divided into segments of `cut` bytes.
+    /// Makes a request available in a place, without a kick. Its data is divided into segments of `cut` bytes.
     pub fn offer(&mut self, queue: u16, place: u16, ask: Ask, cut: u32) {
         let at = Self::place(queue, place);
         let Ask { kind, ioprio, sector, len } = ask;
@@ -300,7 +300,7 @@ impl Guest {
         self.put(ring + 4 + 2 * at, &head.to_le_bytes());
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.put(ring + 2, &next.to_le_bytes());
-        // It wants to hear of the next answer.
+        // Requests a notification for the next answer.
         let seen = self.queues[usize::from(queue)].seen;
         self.put(ring + 4 + 2 * u64::from(SIZE), &seen.to_le_bytes());
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
@@ -311,7 +311,7 @@ impl Guest {
         rustix::io::write(kick, &1_u64.to_ne_bytes()).expect("the counter has room");
     }
 
-    /// The answers that have come: places, bytes written, and statuses.
+    /// Returns the answers that have arrived: places, bytes written, and statuses.
     pub fn answers(&mut self, queue: u16) -> Vec<(u16, u32, u8)> {
         let ring = Self::rings(queue) + RINGS;
         let mut all = Vec::new();
@@ -352,7 +352,7 @@ impl Guest {
         panic!("no answer in 20 seconds");
     }
 
-    /// Carries out a request in one place, and returns bytes written and status.
+    /// Performs a request in one place. Returns bytes written and status.
     pub fn carry_out(&mut self, queue: u16, ask: Ask) -> (u32, u8) {
         self.offer(queue, 0, ask, 4096);
         self.kick(queue);
@@ -362,5 +362,5 @@ impl Guest {
     }
 }
 
-/// The features that a driver has to have.
+/// The features that every driver negotiates.
 pub const NEEDED: u64 = virtio::VERSION_1 | virtio::PROTOCOL_FEATURES;

@@ -1,6 +1,6 @@
-//! Each bound of `docs/spec/nbd.md`, section 6, meets a client that goes past it, beside a client that must not notice.
+//! For each limit of `docs/spec/nbd.md`, section 6: a client that exceeds it, beside a client that must not notice.
 //!
-//! `bounds.rs` has the bounds on time. Afterwards nothing of the hostile client may be left.
+//! Time limits are tested in `bounds.rs`. Afterwards nothing of the hostile client may remain.
 
 use crate::client::Client;
 use crate::rig::{Rig, serve_on};
@@ -18,7 +18,7 @@ const NONE: CommandFlags = CommandFlags::NONE;
 const DEVICE: &str = "memory,size=16,discard=1";
 const MIB: u64 = 1 << 20;
 
-/// A server, and a client that keeps to the rules.
+/// A server, and a well-behaved client.
 struct Scene {
     rig: Rig,
     good: Client,
@@ -30,7 +30,7 @@ impl Scene {
         Self::on(DEVICE, bounds)
     }
 
-    /// With data in the first 8 MiB: reads of holes would be answered without it.
+    /// With data in the first 8 MiB: reads of holes would be answered without their payload.
     fn with_data(bounds: Bounds) -> Self {
         let mut scene = Self::new(bounds);
         for n in 0..8 {
@@ -49,7 +49,7 @@ impl Scene {
         Talk::transmission(&self.rig.socket, "disk")
     }
 
-    /// The other client does its I/O.
+    /// Checks that the other client can do I/O.
     fn goes_on(&mut self) {
         self.turns = self.turns.wrapping_add(1);
         let data = [self.turns; 4096];
@@ -57,7 +57,7 @@ impl Scene {
         assert_eq!(self.good.read(15 * MIB, 4096), Ok(data.to_vec()), "a read beside");
     }
 
-    /// Waits until the hostile clients are gone and only the other client is left; then it leaves as well.
+    /// Waits until only the other client is left, and then disconnects it as well.
     fn ends(mut self) {
         until(|| self.rig.server.connections() <= 1);
         self.goes_on();
@@ -72,7 +72,7 @@ impl Scene {
 #[test]
 fn connections_without_a_byte_take_no_place_from_others() {
     let mut scene = Scene::new(Bounds::default());
-    // More than the server takes; the newest stay open.
+    // More than the server accepts; the newest stay open.
     let mut silent = VecDeque::new();
     for n in 0..2000 {
         silent.push_back(UnixStream::connect(&scene.rig.socket).expect("the server listens"));
@@ -118,7 +118,7 @@ fn options_end_with_the_65th() {
     scene.ends();
 }
 
-/// Regression test: nbdinfo and qemu-nbd ask for each export of a list, and were closed at the 65th option.
+/// Regression test: nbdinfo and qemu-nbd query each export of a list, and were closed at the 65th option.
 #[test]
 fn a_client_may_ask_for_every_export_of_a_list() {
     let names = Vec::from_iter((0..40).map(|n| format!("e{n}")));
@@ -140,7 +140,7 @@ fn a_client_may_ask_for_every_export_of_a_list() {
             answer(&mut talk);
         }
     }
-    // The rest of the bound is used up as before.
+    // The rest of the limit is used up as before.
     while !is_closed_by_an_option(&mut talk) {}
     drop(talk);
     rig.check_at_rest();
@@ -285,7 +285,7 @@ fn the_socket_of_a_client_with_too_many_requests_is_not_read() {
     hostile.0.set_nonblocking(true).expect("a socket");
     let one = Header { command: 0, cookie: 1, offset: 0, length: 512 }.bytes();
     let many = one.repeat(1024);
-    // Without the bound all of 64 MiB would be taken at once. The kernel keeps some MiB.
+    // Without the limit, all of the 64 MiB would be accepted immediately. The kernel buffers some MiB.
     let sent = (0..2400).take_while(|_| matches!(hostile.0.write(&many), Ok(len) if len > 0));
     let sent = sent.count();
     assert!(sent < 1200, "{sent} times 1024 requests were taken");
@@ -294,8 +294,8 @@ fn the_socket_of_a_client_with_too_many_requests_is_not_read() {
     rig.check_at_rest();
 }
 
-/// A request that had arrived with others, and had to wait for their bytes, was forgotten when the last of their replies
-/// went out in one write: no event came for it.
+/// Regression test: a request that arrived with others, and waited for their bytes, was forgotten when the last of
+/// their replies were sent with one write: no event came for it.
 #[test]
 fn requests_beyond_the_bytes_of_a_connection_wait_and_are_served() {
     let mut scene = Scene::with_data(Bounds { bytes: 64 << 10, ..Bounds::default() });
@@ -315,7 +315,7 @@ fn requests_beyond_the_bytes_of_a_connection_wait_and_are_served() {
     scene.ends();
 }
 
-/// A client that asks for `len` bytes in reads of 256 KiB and takes none of them.
+/// Returns a client that requests `len` bytes in reads of 256 KiB and takes none of them.
 fn deaf(scene: &Scene, len: u64) -> Client {
     let mut deaf = scene.rig.client("disk");
     for n in 0..len >> 18 {
@@ -336,7 +336,8 @@ fn a_client_that_takes_no_replies_is_closed_in_time() {
     scene.ends();
 }
 
-/// Each byte that such a client sent counted as a sign of life, so that it could keep its replies in memory for good.
+/// Regression test: each byte that such a client sent counted as activity, so that it could keep its replies in memory
+/// for ever.
 #[test]
 fn a_client_that_takes_no_replies_and_sends_on_is_closed_in_time() {
     let bounds = Bounds { silence: Nanos::from_millis(50), ..Bounds::default() };
@@ -358,27 +359,28 @@ fn a_client_that_takes_no_replies_and_sends_on_is_closed_in_time() {
     scene.ends();
 }
 
-/// Replies that wait for their clients were not counted with what a worker has in flight: every connection could keep
-/// its own bound of them in memory.
+/// Regression test: replies that wait for their clients were not counted as in flight for a worker, so that every
+/// connection could fill its own limit.
 #[test]
 fn replies_that_are_not_taken_count_for_all_connections() {
     let bounds = Bounds { bytes: 16 << 20, bytes_per_worker: 16 << 20, ..Bounds::default() };
     let mut scene = Scene::with_data(bounds);
     let before = served(&scene);
     let all: Vec<Client> = (0..32).map(|_| deaf(&scene, 32 * MIB)).collect();
-    // Small requests go on beside; a turn of theirs comes behind one of each deaf client.
+    // Small requests make progress; each takes its turn after one of each deaf client.
     for _ in 0..50 {
         scene.goes_on();
     }
     let reads = served(&scene) - before;
-    // The kernel keeps up to 4 MiB of each connection, and 2 MiB may always wait; without a bound it is 20 MiB of each.
+    // The kernel buffers up to 4 MiB for each connection, and 2 MiB may always wait; without the limit it would be 20
+    // MiB each.
     let most = 32 * (4 + 2) + 2 * (16 + 16);
     assert!(reads / 4 < most, "{} MiB were read for clients that take nothing", reads / 4);
     drop(all);
     scene.ends();
 }
 
-/// I/Os of the disk so far.
+/// Returns the number of I/Os of the disk so far.
 fn served(scene: &Scene) -> u64 {
     scene.rig.server.disks()[0].service().queue().stats().completed
 }

@@ -1,4 +1,4 @@
-//! HTTP of a running server: figures, changes, and everything that is refused.
+//! HTTP access to a running server: figures, changes, and refusals.
 
 use crate::rig::{Rig, serve, serve_on};
 use crate::until::until;
@@ -34,7 +34,7 @@ impl Site {
         answer(stream)
     }
 
-    /// A request of this machine, with these fields beside the host.
+    /// Sends a request from this machine, with these fields in addition to the host.
     fn ask(&self, line: &str, fields: &str, body: &str) -> (u16, String) {
         let host = format!("Host: localhost:{}", self.at.port());
         let length = format!("Content-Length: {}", body.len());
@@ -45,7 +45,7 @@ impl Site {
         self.ask(&format!("GET {path}"), "", "")
     }
 
-    /// The fields of a change that is allowed.
+    /// Returns the fields of a permitted change.
     fn allowed(&self) -> String {
         let origin = format!("Origin: http://localhost:{}", self.at.port());
         format!(
@@ -61,7 +61,7 @@ impl Site {
 
 fn answer(mut stream: TcpStream) -> (u16, String) {
     let mut bytes = Vec::new();
-    // A connection that is reset has no answer, which no test expects.
+    // A reset connection gives no answer, and no test expects one.
     let _ = stream.read_to_end(&mut bytes);
     let text = String::from_utf8(bytes).expect("text");
     let status = text.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0);
@@ -123,9 +123,9 @@ fn a_change_needs_the_key_and_takes_effect() {
     }
 }
 
-/// Regression test: one change at a time was made, of whatever device: while one waited for a stuck device each other was
-/// answered with 409, and the first one was made long after its client had left. The first question for counts waited for
-/// it as well, and with it every client of HTTP.
+/// Regression test: only one change at a time was possible on all devices. While one waited for a stuck device, others
+/// were answered with 409, and the first took effect long after its client had disconnected. The first request for
+/// counts waited, too, and with it every HTTP client.
 #[test]
 fn a_change_of_a_stuck_device_keeps_no_other_client_waiting() {
     let stuck = "null,irqmode=2,completion_nsec=3600000000000";
@@ -165,7 +165,7 @@ fn pages_of_other_sites_are_refused() {
         (own.replace("http://localhost", "http://evil.example"), 403),
         (own.replace("Origin: http://localhost", "Origin: http://127.0.0.1"), 403),
         (format!("{own}Sec-Fetch-Site: cross-site\r\n"), 403),
-        // A form can send these without being asked.
+        // A form can send these without a preflight.
         (own.replace("application/json", "text/plain"), 415),
         (own.replace("application/json", "application/x-www-form-urlencoded"), 415),
     ];
@@ -184,7 +184,7 @@ fn requests_that_never_end_keep_no_other_one_waiting() {
     let site = Site::new(serve(&[Export::new("gold", 0)]));
     let mut slow: Vec<TcpStream> = (0..40).map(|_| site.connect()).collect();
     for stream in &mut slow {
-        // Those that had to make room are closed.
+        // Connections that had to make room are closed.
         let _ = stream.write_all(b"GET / HT");
     }
     assert_eq!(site.get("/healthz"), (200, "serving\n".to_owned()));
@@ -216,7 +216,7 @@ fn health_ends_with_the_drain_and_http_with_the_server() {
         stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
         Some(answer(stream).0)
     };
-    // It does not leave by itself, so the drain waits for the grace of idle connections.
+    // The client does not disconnect by itself, so the drain waits for the idle timeout.
     let _client = rig.client("gold");
     let server = rig.server;
     let drained = std::thread::spawn(move || server.drain());

@@ -1,14 +1,14 @@
-//! The time of a modelled device is the time that a client sees.
+//! The latency of a modelled device is the latency that a client sees.
 //!
-//! Shares and latencies under load are measured with real clients (`cargo xtask serve-isolation`): they depend on the
-//! machine.
+//! Shares and latencies under load depend on the machine, and are measured with real clients (`cargo xtask
+//! serve-isolation`).
 
 use crate::rig::serve_on;
 use blkmq::core::Class;
 use blkmq_nbd::{Command, CommandFlags};
 use blkmq_server::{Bounds, Export, Region};
 
-/// A worker slept in whole milliseconds, so that every I/O of a faster device took one.
+/// Regression test: a worker slept in whole milliseconds, so that every I/O of a faster device took one.
 #[test]
 fn an_io_of_50_microseconds_takes_less_than_a_millisecond() {
     let device = "null,size=16,irqmode=2,completion_nsec=50000";
@@ -22,13 +22,13 @@ fn an_io_of_50_microseconds_takes_less_than_a_millisecond() {
     });
     let mut times: Vec<u64> = times.collect();
     times.sort_unstable();
-    // One of the shorter ones: a busy machine delays many of them, and never shortens one.
+    // A short one: a busy machine delays many I/Os, but never speeds one up.
     let tenth = times[times.len() / 10];
     assert!((50_000..1_000_000).contains(&tenth), "{tenth} ns");
 }
 
-/// The device serves one request at a time, in 5 ms. Reads of a real-time export that come behind 64 others, and lie
-/// behind them on the disk, are served before most of them.
+/// The device serves one request at a time, in 5 ms. Reads of a real-time export that arrive after 64 others, and
+/// follow them on the disk, are served before most of them.
 #[test]
 fn a_real_time_export_is_served_first() {
     let export = |name: &str, offset, class| {

@@ -1,4 +1,4 @@
-//! Connections and servers that come and go.
+//! Connections and servers that start and end.
 
 use crate::client::Client;
 use crate::rig::{serve, serve_on};
@@ -34,13 +34,13 @@ fn clients_that_vanish_leave_nothing() {
     assert_eq!(rig.client("disk").read(0, 512).map(|data| data.len()), Ok(512));
 }
 
-/// Regression test: a killed client was counted as gone while its I/Os were in flight, and others got its place.
+/// Regression test: a killed client was counted as gone while its I/Os were in flight, so that others took its place.
 #[test]
 fn a_killed_client_is_counted_until_its_last_io_is_over() {
     let device = "null,size=16,irqmode=2,completion_nsec=300000000";
     let rig = serve_on(device, &[Export::new("disk", 0)], Bounds::default());
     let mut client = rig.client("disk");
-    // The first reply is not taken, so the end is a reset.
+    // The first reply is not taken, so the connection ends with a reset.
     client.send(Command::Flush, NONE, 0, 0, &[]);
     client.send(Command::BlockStatus, NONE, 0, 512, &[]);
     client.send(Command::Read, NONE, 0, 512, &[]);
@@ -55,15 +55,15 @@ fn a_killed_client_is_counted_until_its_last_io_is_over() {
     let mut seen = 1;
     while rig.server.connections() > 0 {
         seen = listed();
-        // Both counts go down together, the export's first by an instant.
+        // Both counts decrease together, the export's slightly earlier.
         assert!(seen == 1 || !in_flight(), "gone, with an I/O in flight");
         std::thread::yield_now();
     }
     assert!(seen <= 1 && listed() == 0);
 }
 
-/// Regression test: a server that another one followed refused requests with ESHUTDOWN, which clients that reconnect
-/// pass on as an error.
+/// Regression test: a server replaced by another one refused requests with ESHUTDOWN, which reconnecting clients pass
+/// on as an error.
 #[test]
 fn a_server_that_is_followed_answers_what_is_in_flight_and_refuses_nothing() {
     let device = "null,size=16,irqmode=2,completion_nsec=200000000";
@@ -76,7 +76,7 @@ fn a_server_that_is_followed_answers_what_is_in_flight_and_refuses_nothing() {
     let mut late = rig.client("disk");
     let crate::rig::Rig { server, .. } = rig;
     let handing = std::thread::spawn(move || server.hand_over());
-    // Half a request stays half.
+    // Half a request stays incomplete.
     let _ = (&late.socket).write_all(&[0x25, 0x60]);
     assert!(late.is_closed(), "it has nothing in flight");
     for _ in 0..4 {
@@ -101,8 +101,8 @@ fn the_end_of_a_stream_is_as_good_as_a_goodbye() {
     rig.check_at_rest();
 }
 
-/// Regression test: a client that sent DISC and closed its socket lost the rest of its long requests, because the reply to
-/// an earlier one found no reader.
+/// Regression test: a client that sent DISC and closed its socket lost the rest of its long requests, because an
+/// earlier reply could not be delivered.
 #[test]
 fn requests_before_a_goodbye_are_carried_out_though_the_client_is_gone() {
     const LONG: u64 = 8 << 20;
@@ -131,7 +131,7 @@ fn a_drained_server_refuses_new_requests_and_answers_old_ones() {
     let (mut busy, mut idle) = (rig.client("disk"), rig.client("disk"));
     let old: Vec<_> =
         (0..16).map(|n| busy.send(Command::Read, NONE, n * (64 << 20), 4096, &[])).collect();
-    // All of them have been taken when the first one is answered.
+    // When the first one is answered, all of them have been read.
     let first = busy.answer();
     assert!(old.contains(&first.0) && first.1.is_ok());
     let socket = rig.socket.clone();
@@ -142,7 +142,7 @@ fn a_drained_server_refuses_new_requests_and_answers_old_ones() {
         let (cookie, answer) = busy.answer();
         assert!(old.contains(&cookie) && answer.is_ok());
     }
-    // Its worker may learn of the drain a little later.
+    // Its worker may notice the drain slightly later.
     let late = loop {
         let request = idle_read(&mut idle);
         let answer = idle.socket.write_all(&request).is_ok().then(|| answered(&mut idle)).flatten();
@@ -155,12 +155,12 @@ fn a_drained_server_refuses_new_requests_and_answers_old_ones() {
     assert!(UnixStream::connect(&socket).is_err());
 }
 
-/// A worker was told to drain when the one before it had finished, so that one slow client kept the clients of all other
-/// workers from learning of it.
+/// Regression test: a worker was told to drain only when the previous one had finished, so that one slow client delayed
+/// the drain of all other workers.
 #[test]
 fn all_workers_drain_at_once() {
     let rig = serve(&[Export::new("disk", 0)]);
-    // One client of each worker that takes nothing of 8 MiB, and one that has nothing in flight.
+    // One client of each worker that takes nothing of 8 MiB, and one without requests in flight.
     let mut slow = [rig.client("disk"), rig.client("disk")];
     slow[0].write(0, &[1; 8 << 20]).expect("it fits");
     for client in &mut slow {
@@ -182,8 +182,8 @@ fn all_workers_drain_at_once() {
     assert!(drained.join().expect("no panic").is_ok());
 }
 
-/// Regression test: a client that took no replies kept a drain waiting for a minute, and a device that does not answer for
-/// ever, so that supervisors killed the server.
+/// Regression test: a client that took no replies delayed a drain for a minute, and a device that does not answer
+/// delayed it for ever, so that supervisors killed the server.
 #[test]
 fn a_drain_ends_beside_a_client_that_takes_nothing_and_a_device_that_is_stuck() {
     let bounds = Bounds { drain: Nanos::from_millis(200), ..Bounds::default() };
@@ -208,7 +208,7 @@ fn idle_read(client: &mut Client) -> Vec<u8> {
     client.request(Command::Read, NONE, blkmq_nbd::Span { offset: 0, length: 512 }).1
 }
 
-/// The answer, unless the connection is closed.
+/// Returns the answer, unless the connection is closed.
 fn answered(client: &mut Client) -> Option<Result<Vec<u8>, ErrorCode>> {
     let mut bytes = [0; 256];
     match client.socket.read(&mut bytes) {
@@ -224,7 +224,7 @@ fn answered(client: &mut Client) -> Option<Result<Vec<u8>, ErrorCode>> {
 fn a_server_comes_back_on_the_socket_of_one_that_was_killed() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("server.sock");
-    // A socket without a listener, as a killed server leaves it.
+    // A socket without a listener, like that of a killed server.
     drop(UnixListener::bind(&socket).expect("a socket"));
     let start = || {
         let listener = Listener::bind(&Address::Unix(socket.clone()), &Rights::default())?;
@@ -260,7 +260,7 @@ fn a_socket_that_was_handed_over_outlives_the_server_and_its_clients_wait() {
     assert_eq!(first.listening(), [Address::Unix(socket.clone())]);
     assert_eq!(Client::connect(&socket, "").read(0, 512), Ok(vec![0; 512]));
     first.drain().expect("no thread failed");
-    // Nothing serves now, and the client is not refused.
+    // No server runs now, yet the client is not refused.
     let path = socket.clone();
     let client = std::thread::spawn(move || Client::connect(&path, "").read(512, 512));
     let second = start();
@@ -282,7 +282,7 @@ fn exports_come_and_go_while_others_are_served() {
     assert_eq!(rig.server.exports(), ["kept"]);
     assert_eq!(old.read(0, 512), Err(ErrorCode::Shutdown), "it is told");
     assert_eq!(kept.read(0, 512), Ok(vec![7; 512]));
-    // Its group is there as long as the connection is.
+    // Its group exists as long as the connection.
     let again = || handle.add_export(&Export::new("old", 0));
     assert!(again().is_err());
     drop(old);
@@ -299,7 +299,7 @@ fn exports_come_and_go_while_others_are_served() {
     rig.check_at_rest();
 }
 
-/// A disk is started for the threads that serve it.
+/// A disk is started for the number of threads that serve it.
 #[test]
 fn exports_with_threads_of_their_own_count() {
     let none = Ublk { queues: 0, ..Ublk::new(0) };
@@ -315,7 +315,7 @@ fn exports_with_threads_of_their_own_count() {
     assert_eq!(rig.server.exports(), ["disk"], "one that is refused is not there");
 }
 
-/// Regression test: names were those of groups, so that clients whose names are addresses could not be served.
+/// Regression test: names had to be valid group names, so that exports with names like addresses could not be served.
 #[test]
 fn names_are_any_text_and_their_groups_are_told_apart() {
     let long = "n".repeat(4096);

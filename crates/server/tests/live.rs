@@ -34,7 +34,7 @@ fn no_io_notices_200_changes() {
             })
         });
         {
-            // A change that fails ends the clients, too.
+            // If a change fails, the clients end, too.
             let _over = Over(&is_over);
             for n in 0..CHANGES {
                 change(&socket, n);
@@ -47,7 +47,7 @@ fn no_io_notices_200_changes() {
     rig.check_at_rest();
 }
 
-/// Tells the clients to end when it is dropped.
+/// Tells the clients to end, on drop.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -76,7 +76,7 @@ fn round(client: &mut Client, round: u64) {
     }
 }
 
-/// The change number `n`. Every second one is another scheduler.
+/// Performs change number `n`. Every second change is one of scheduler.
 fn change(socket: &Path, n: usize) {
     let set = |path: &str, value: String| Request::Set { device: 1, path: path.to_owned(), value };
     let export = |settings| Request::Export { name: EXPORTS[n / 8 % 2].to_owned(), settings };

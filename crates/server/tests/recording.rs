@@ -1,5 +1,5 @@
-//! Recordings of a running server: what they hold is what happened, they end when they should, and there is one of a
-//! kind at a time.
+//! Recordings of a running server: they contain what happened and end when they should, and only one of each kind runs
+//! at a time.
 
 use crate::rig::{NoProgram, Rig, serve, serve_on};
 use crate::until::until;
@@ -22,7 +22,7 @@ fn controlled(mut rig: Rig) -> (Rig, PathBuf) {
     (rig, socket)
 }
 
-/// A client that has asked for a recording and was told that it has begun.
+/// Requests a recording, and waits until it has begun.
 fn begun(socket: &Path, request: &Request) -> BufReader<UnixStream> {
     let mut stream = UnixStream::connect(socket).expect("it listens");
     let line = serde_json::to_string(request).expect("a form in JSON") + "\n";
@@ -34,7 +34,7 @@ fn begun(socket: &Path, request: &Request) -> BufReader<UnixStream> {
     from
 }
 
-/// The rest of a recording.
+/// Returns the rest of a recording.
 fn rest(mut from: BufReader<UnixStream>) -> (Vec<u8>, Ended) {
     let mut all = Vec::new();
     loop {
@@ -70,7 +70,7 @@ fn refused(socket: &Path, request: &Request) -> String {
     }
 }
 
-/// 60 writes and 40 reads of 4 KiB, with a live change of the scheduler in the middle.
+/// Does 60 writes and 40 reads of 4 KiB, with a live change of scheduler in between.
 fn work(rig: &Rig, socket: &Path) {
     let (mut gold, mut rest) = (rig.client("gold"), rig.client("rest"));
     for n in 0..50 {
@@ -113,7 +113,7 @@ fn a_trace_has_every_request_that_the_counts_have_over_a_live_switch() {
     rig.check_at_rest();
 }
 
-/// The tenants that `blkmq replay` finds in a trace, with their I/Os and the reads among them.
+/// Returns the tenants that `blkmq replay` finds in a trace, with their I/Os, of which reads.
 fn tenants(trace: Vec<u8>) -> Vec<(String, u64, u64)> {
     let mut reader = Reader::new(Cursor::new(trace), &Options::default()).expect("a trace");
     let mut summary = Summary::default();
@@ -148,7 +148,7 @@ fn a_log_has_every_decision_over_a_live_switch() {
     assert_eq!(calls.len() as u64, ended.recorded);
     let inserted = calls.iter().filter(|it| matches!(it.entry, Entry::Insert { .. }));
     assert_eq!(inserted.count(), 100);
-    // The observer has gone, and the scheduler has stayed.
+    // The observer has been removed, and the scheduler has stayed.
     work(&rig, &socket);
     rig.check_at_rest();
 }
@@ -203,7 +203,7 @@ fn a_size_ends_a_trace_with_whole_records_and_a_full_log() {
     assert!(ended.why == Why::Size && ended.dropped > 0, "{ended:?}");
     let log = Log::parse(&bytes).expect("a log");
     assert!(log.instances.iter().map(|it| it.missed).sum::<u64>() > 0);
-    // Room for the names of policies and options besides.
+    // Room for the names of policies and options.
     assert!(bytes.len() < 2 * 4096 + 1024, "{}", bytes.len());
 }
 
@@ -212,7 +212,7 @@ fn a_reader_that_takes_nothing_loses_events_and_no_io_waits_for_it() {
     let (rig, socket) = controlled(serve(&[Export::new("gold", 0), Export::new("rest", 0)]));
     let Request::Trace { device, seconds, bytes, .. } = TRACE else { unreachable!() };
     let from = begun(&socket, &Request::Trace { device, seconds, buffer_kib: 1, bytes });
-    // 25 notes at a time, between two looks of the recording.
+    // 25 notes at a time, between two polls of the recording.
     (0..20).for_each(|_| work(&rig, &socket));
     asks_for_end(&from);
     let (bytes, ended) = rest(from);

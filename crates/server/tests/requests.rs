@@ -91,8 +91,8 @@ fn holes_are_where_nothing_was_written() {
     assert_eq!(without.call(Command::BlockStatus, NONE, 0, 4096, &[]), Err(ErrorCode::Invalid));
 }
 
-/// Regression test: ESHUTDOWN of a device, as librbd answers on the cluster's blocklist, was told as that of the server. A
-/// client that connects again for it, as ours does, went on until its patience was over.
+/// Regression test: ESHUTDOWN of a device, as librbd returns on the cluster's blocklist, was passed on as that of the
+/// server. A client that reconnects on it, like ours, kept trying until its timeout.
 #[test]
 fn a_device_that_is_shut_down_is_no_server_that_is() {
     let rig = serve_on(
@@ -105,7 +105,7 @@ fn a_device_that_is_shut_down_is_no_server_that_is() {
     assert_eq!(client.write(0, &[7; 4096]), Err(ErrorCode::Io));
 }
 
-/// A server in front of another one tells the other one's holes.
+/// A gateway to another server reports that server's holes.
 #[test]
 fn holes_behind_a_gateway_are_holes() {
     let store = serve_on("memory,size=16,discard=1", &[Export::new("store", 0)], Bounds::default());

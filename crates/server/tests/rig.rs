@@ -1,4 +1,4 @@
-//! A server on a socket in a folder of its own.
+//! A server on a socket in a separate folder.
 
 use crate::client::Client;
 use crate::until::until;
@@ -13,7 +13,7 @@ pub struct Rig {
     _folder: TempDir,
 }
 
-/// 16 MiB of memory, under mq-deadline, with two workers.
+/// Serves 16 MiB of memory under mq-deadline, with two workers.
 pub fn serve(exports: &[Export]) -> Rig {
     serve_on("memory,size=16", exports, Bounds::default())
 }
@@ -22,7 +22,7 @@ pub fn serve_on(device: &str, exports: &[Export], bounds: Bounds) -> Rig {
     Rig::start(device, exports, &Settings { bounds, ..Settings::default() })
 }
 
-/// A program of which nothing is asked.
+/// A program that gets no requests.
 pub struct NoProgram;
 
 impl Program for NoProgram {
@@ -52,12 +52,12 @@ impl Program for NoProgram {
 }
 
 impl Rig {
-    /// A server with these settings on a socket of its own.
+    /// Starts a server with these settings on a separate socket.
     pub fn start(device: &str, exports: &[Export], settings: &Settings) -> Self {
         Self::start_on(&[device], exports, settings)
     }
 
-    /// A server of several devices.
+    /// Starts a server of several devices.
     pub fn start_on(devices: &[&str], exports: &[Export], settings: &Settings) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("server.sock");
@@ -73,12 +73,12 @@ impl Rig {
         Self { server, socket, _folder: folder }
     }
 
-    /// A client of the export called `name`.
+    /// Returns a client of the export `name`.
     pub fn client(&self, name: &str) -> Client {
         Client::connect(&self.socket, name)
     }
 
-    /// Waits until no connection is left, and checks that nothing of them is.
+    /// Waits until no connection is left, and checks that no traces of them remain.
     pub fn check_at_rest(&self) {
         until(|| self.server.connections() == 0);
         for disk in self.server.disks() {

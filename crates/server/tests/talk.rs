@@ -1,4 +1,4 @@
-//! A client that sends any bytes at all: the wire by hand, without the client's half of the codec.
+//! A client that can send arbitrary bytes, without the client side of the codec.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,7 @@ pub const SET_META_CONTEXT: u32 = 10;
 /// An option that does not exist.
 pub const UNKNOWN: u32 = 99;
 
-/// Types of replies to options; errors are 2^31 and a number.
+/// Types of replies to options; errors are 2^31 plus a number.
 pub const ACK: u32 = 1;
 pub const SERVER: u32 = 2;
 pub const UNSUPPORTED: u32 = (1 << 31) + 1;
@@ -39,7 +39,7 @@ pub struct Header {
 }
 
 impl Talk {
-    /// A connection after the flags of both sides.
+    /// Connects, up to the flags of both sides.
     pub fn begin(socket: &Path) -> Self {
         let mut talk = Self(UnixStream::connect(socket).expect("the server listens"));
         talk.take(18);
@@ -47,7 +47,7 @@ impl Talk {
         talk
     }
 
-    /// A connection to `export` with simple replies.
+    /// Connects to `export` with simple replies.
     pub fn transmission(socket: &Path, export: &str) -> Self {
         let mut talk = Self::begin(socket);
         talk.option(EXPORT_NAME, export.as_bytes());
@@ -66,7 +66,7 @@ impl<S: Read + Write> Talk<S> {
         self.send(data);
     }
 
-    /// An option whose data does not follow.
+    /// Sends an option whose data does not follow.
     pub fn option_header(&mut self, option: u32, length: u32) {
         self.send(&OPTION.to_be_bytes());
         self.send(&option.to_be_bytes());
@@ -100,7 +100,7 @@ impl<S: Read + Write> Talk<S> {
         bytes
     }
 
-    /// Does the server close the connection? Waits for it.
+    /// Waits for the end of the connection. Returns whether the server closed it.
     pub fn is_closed(&mut self) -> bool {
         let mut bytes = [0; 4096];
         loop {

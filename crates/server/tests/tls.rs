@@ -42,7 +42,7 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// The TLS of a client, which has this certificate or none.
+    /// Returns the TLS of a client with this certificate, or none.
     pub fn client(&self, identity: Option<&Identity>) -> ClientConnection {
         let mut roots = RootCertStore::empty();
         roots.add(der(&self.pem)).expect("an authority");
@@ -62,12 +62,12 @@ impl Authority {
         ClientConnection::new(Arc::new(config), name).expect("random numbers")
     }
 
-    /// A certificate with this common name, which is its alternative name, too.
+    /// Returns a certificate with this common name, which is also its alternative name.
     pub fn sign(&self, name: &str) -> Identity {
         self.sign_with(name, |_| {})
     }
 
-    /// As [`sign`](Self::sign), with changes.
+    /// Like [`sign`](Self::sign), with changes.
     pub fn sign_with(&self, name: &str, change: impl Fn(&mut CertificateParams)) -> Identity {
         let key = KeyPair::generate().expect("random numbers");
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
@@ -78,14 +78,14 @@ impl Authority {
     }
 }
 
-/// A server with TLS, and what its clients need.
+/// A server with TLS, and everything that its clients need.
 struct Scene {
     rig: Rig,
     authority: Authority,
     tls: Tls,
 }
 
-/// A folder as the server reads it. With `needs_clients` the authority is in it, too.
+/// Creates a folder for the server. With `needs_clients` it contains the authority, too.
 pub fn folder(authority: &Authority, needs_clients: bool) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     put(&folder, &authority.sign("localhost"));
@@ -96,7 +96,7 @@ pub fn folder(authority: &Authority, needs_clients: bool) -> TempDir {
     folder
 }
 
-/// The identity becomes that of the server.
+/// Makes the identity that of the server.
 fn put(folder: &TempDir, server: &Identity) {
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("server-cert.pem"), &server.certificate).expect("it can be written");
@@ -130,7 +130,7 @@ impl Scene {
         &self.rig.socket
     }
 
-    /// A client inside TLS, at the beginning of its options.
+    /// Connects a client inside TLS, at the beginning of its options.
     fn secure(&self, identity: Option<&Identity>) -> Talk<Secure> {
         let mut talk = Talk::begin(self.socket());
         talk.option(talk::STARTTLS, &[]);
@@ -138,7 +138,7 @@ impl Scene {
         Talk(StreamOwned::new(self.client(identity), talk.0))
     }
 
-    /// A client of the export, inside TLS.
+    /// Checks that a client can use the export inside TLS.
     fn serves(&self) {
         let mut talk = self.secure(None);
         talk.option(talk::EXPORT_NAME, b"disk");
@@ -172,7 +172,7 @@ fn data_goes_through_tls() {
     scene.rig.check_at_rest();
 }
 
-/// Replies that the socket has no room for wait, and are not an error.
+/// Replies for which the socket has no room wait, without an error.
 #[test]
 fn a_client_may_take_its_replies_late() {
     let scene = scene(false, Bounds::default());
@@ -189,9 +189,8 @@ fn a_client_may_take_its_replies_late() {
     }
 }
 
-/// Clients with one reply each that they have not taken, and one client of each worker that has taken all of its own. Of
-/// every client that follows on the next one 192 KiB more wait, so that the socket of at least one is full with the rest
-/// of its reply inside of TLS.
+/// Clients with one untaken reply each, and one client of each worker that has taken everything. For each further
+/// client, 192 KiB more wait, so that the socket of at least one is full with the rest of its reply inside TLS.
 struct Late {
     clients: Vec<(Talk<Secure>, usize)>,
     others: [Talk<Secure>; 2],
@@ -209,7 +208,8 @@ impl Late {
         let clients = (1..=MOST_KEPT / STEP).map(|n| {
             let (mut talk, length) = (begun(), n * STEP);
             talk.request(&Header { command: 0, cookie: 0, offset: 0, length: length as u32 });
-            // Its reply is on the way. Once its worker has answered another one as well, as much of it is sent as can be.
+            // Its reply is being sent. Once its worker has answered another client, too, as much of the reply has been
+            // sent as possible.
             talk.take(16);
             others.iter_mut().for_each(read_a_sector);
             (talk, length)
@@ -226,9 +226,9 @@ impl Late {
     }
 }
 
-/// A socket does not keep more than this for a client.
+/// More than a socket buffers for a client.
 const MOST_KEPT: usize = 5 << 20;
-/// Less than TLS keeps for a socket that is full.
+/// Less than TLS buffers for a full socket.
 const STEP: usize = 192 << 10;
 
 fn read_a_sector(talk: &mut Talk<Secure>) {
@@ -237,15 +237,15 @@ fn read_a_sector(talk: &mut Talk<Secure>) {
     talk.take(512);
 }
 
-/// The last bytes of a reply waited inside of TLS for a socket that was full, and the server never learned that they were
-/// taken: such a client was closed, though it owed nothing, when it had nothing to ask for a minute.
+/// Regression test: the last bytes of a reply waited inside TLS for a full socket, and the server did not notice when
+/// they were taken. Such a client was closed when it was idle for a minute, though it owed nothing.
 #[test]
 fn a_client_that_took_its_replies_late_may_be_silent() {
     let silence = blkmq::Nanos::from_millis(1500);
     let scene = scene(false, Bounds { silence, ..Bounds::default() });
     let mut late = Late::new(&scene);
     late.take();
-    // When these are closed, the time of the others has come before.
+    // When these are closed, the timeout of the others has passed.
     for half in &mut late.others {
         half.send(&[0x25, 0x60]);
     }
@@ -257,7 +257,8 @@ fn a_client_that_took_its_replies_late_may_be_silent() {
     }
 }
 
-/// A drain counted connections as idle whose last bytes were still inside of TLS, and cut their replies off.
+/// Regression test: a drain treated connections as idle whose last bytes were still inside TLS, and truncated their
+/// replies.
 #[test]
 fn a_drained_server_sends_what_tls_keeps() {
     let scene = scene(false, Bounds::default());
@@ -291,7 +292,7 @@ fn s7_nothing_from_before_tls_counts_inside_of_it() {
 fn s7_bytes_behind_starttls_are_not_carried_out() {
     let scene = scene(false, Bounds::default());
     let mut talk = Talk::begin(scene.socket());
-    // In one packet: the option, and one that a man in the middle has put behind it.
+    // In one packet: the option, and another one inserted by a man in the middle.
     let option = |number: u32| {
         [&talk::OPTION.to_be_bytes()[..], &number.to_be_bytes(), &0_u32.to_be_bytes()].concat()
     };
@@ -328,7 +329,7 @@ fn s8_a_client_without_the_right_certificate_is_closed_and_others_are_served() {
     let foreign = Authority::new().sign("client");
     for identity in [None, Some(&foreign)] {
         let mut bad = scene.secure(identity);
-        // In TLS 1.3 the client learns of it when it reads.
+        // In TLS 1.3 the client notices when it reads.
         let _ = bad.0.write_all(&[0; 16]);
         assert!(bad.0.read_exact(&mut [0]).is_err());
         write_and_read(&mut good);
@@ -358,7 +359,7 @@ fn half_a_tls_handshake_ends_in_time() {
 #[test]
 fn requests_that_wait_decrypted_are_not_forgotten() {
     let bounds = Bounds { requests: 2, ..Bounds::default() };
-    // Each I/O takes 100 ms, in which everything arrives.
+    // Each I/O takes 100 ms, during which everything arrives.
     let scene = Scene::on("null,size=16,irqmode=2,completion_nsec=100000000", false, bounds);
     let mut talk = scene.secure(None);
     talk.option(talk::EXPORT_NAME, b"disk");
@@ -369,7 +370,7 @@ fn requests_that_wait_decrypted_are_not_forgotten() {
     let read = |cookie| Header { command: 0, cookie, offset: 0, length: 512 }.bytes();
     let invalid = |cookie| Header { command: 9, cookie, offset: 0, length: 0 }.bytes();
     // The first two keep the server from reading; the next two leave its buffer of 256 KiB full of requests. The buffer
-    // ends in the middle of the last record of TLS, since the first one is shorter than the others.
+    // ends in the middle of the last TLS record, since the first one is shorter than the others.
     talk.send(&[read(1), read(2)].concat());
     let count: u64 = ((256 << 10) + (4 << 10)) / 28;
     let burst =
@@ -385,7 +386,8 @@ fn requests_that_wait_decrypted_are_not_forgotten() {
     }
 }
 
-/// A certificate that ends soon is replaced without a restart: old connections stay, new ones get the new one.
+/// A certificate about to expire is replaced without a restart: old connections stay, and new ones get the new
+/// certificate.
 #[test]
 fn certificates_are_renewed_while_clients_are_served() {
     let mut scene = scene(false, Bounds::default());
@@ -407,7 +409,7 @@ fn certificates_are_renewed_while_clients_are_served() {
     scene.serves();
 }
 
-/// Clients need a certificate from the moment when the authority is there.
+/// Clients need a certificate as soon as the authority is added.
 #[test]
 fn a_renewal_may_ask_clients_for_certificates() {
     let scene = scene(false, Bounds::default());
@@ -422,7 +424,8 @@ fn a_renewal_may_ask_clients_for_certificates() {
     write_and_read(&mut good);
 }
 
-/// A link to an authority that is not there looked like no authority at all, so that clients needed no certificate.
+/// Regression test: a dangling link to the authority was treated as if there were no authority, so that clients needed
+/// no certificate.
 #[test]
 fn an_authority_that_cannot_be_read_is_not_the_same_as_none() {
     let files = folder(&Authority::new(), false);
@@ -489,7 +492,7 @@ fn a_key_that_others_may_read_is_refused_with_the_command_that_mends_it() {
     }
 }
 
-/// A certificate that is revoked, one that is not, and a list that goes without the authority.
+/// A revoked certificate, a valid one, and a list without an authority.
 #[test]
 fn a_revoked_certificate_is_refused() {
     let authority = Authority::new();

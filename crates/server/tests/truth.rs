@@ -1,4 +1,4 @@
-//! A device as it is now: its end, its access, and zeroes of the kind that was asked for.
+//! The present state of a device: its size, its access mode, and zeroes of the requested kind.
 
 use crate::client::Client;
 use crate::rig::{Rig, serve_on};
@@ -23,7 +23,7 @@ const STYLES: [HeaderStyle; 3] =
     [HeaderStyle::Simple, HeaderStyle::Structured, HeaderStyle::Extended];
 const WRITES: [Command; 3] = [Command::Write, Command::Trim, Command::WriteZeroes];
 
-/// A file of `mib` MiB of data in a folder that goes with it.
+/// A file of `mib` MiB of data in a temporary folder.
 struct Image {
     path: PathBuf,
     _folder: TempDir,
@@ -45,7 +45,7 @@ impl Image {
         OpenOptions::new().read(true).write(true).open(&self.path).expect("it is there")
     }
 
-    /// Bytes that the file system keeps for it.
+    /// Returns the number of bytes allocated by the file system.
     fn stored(&self) -> u64 {
         std::fs::metadata(&self.path).expect("it is there").blocks() * 512
     }
@@ -54,7 +54,7 @@ impl Image {
         std::fs::metadata(&self.path).expect("it is there").len()
     }
 
-    /// A server of it; `None`, and a line that names the test, if there is no io_uring here.
+    /// Serves the file. Returns `None`, and prints a line with the name of the test, if io_uring is unavailable.
     fn serve(&self, test: &str, options: &str) -> Option<Rig> {
         self.serve_as(test, options, &[Export::new("disk", 0)])
     }
@@ -71,7 +71,7 @@ impl Image {
     }
 }
 
-/// Changes the place by each command; the answers.
+/// Changes the range by each command. Returns the answers.
 fn change(client: &mut Client, at: u64) -> [Result<Vec<u8>, ErrorCode>; 3] {
     WRITES.map(|command| {
         let data = if command == Command::Write { &[7; 64 << 10][..] } else { &[] };
@@ -79,8 +79,8 @@ fn change(client: &mut Client, at: u64) -> [Result<Vec<u8>, ErrorCode>; 3] {
     })
 }
 
-/// Regression test: a large read behind the end of a file that had become shorter was answered as a hole, so that copies
-/// of the file succeeded with zeroes for the data that was gone.
+/// Regression test: a large read beyond the end of a truncated file was answered as a hole, so that copies of the file
+/// succeeded with zeroes in place of lost data.
 #[test]
 fn a_file_that_was_cut_short_fails_behind_its_end_and_shows_no_zeroes() {
     let test = "a_file_that_was_cut_short_fails_behind_its_end";
@@ -102,8 +102,8 @@ fn a_file_that_was_cut_short_fails_behind_its_end_and_shows_no_zeroes() {
     }
 }
 
-/// Regression test: a write behind the end made a file long again that had been cut short, with a hole that read as zeroes
-/// where there had been data; TRIM and WRITE_ZEROES succeeded where reads failed.
+/// Regression test: a write beyond the end of a truncated file extended it again, with a hole that read as zeroes in
+/// place of data; TRIM and WRITE_ZEROES succeeded where reads failed.
 #[test]
 fn nothing_is_changed_behind_the_end_of_a_file_that_was_cut_short() {
     let test = "nothing_is_changed_behind_the_end_of_a_file";
@@ -117,7 +117,7 @@ fn nothing_is_changed_behind_the_end_of_a_file_that_was_cut_short() {
     assert_eq!(change(&mut client, MIB / 2), [const { Ok(Vec::new()) }; 3], "before the end");
 }
 
-/// A client keeps the size that it agreed on; the next one gets that of the file. A region of a size of its own does not
+/// A client keeps the size that it agreed on; the next one gets that of the file. A region with a fixed size does not
 /// grow.
 #[test]
 fn a_file_that_has_grown_is_offered_to_the_next_client() {
@@ -148,7 +148,7 @@ fn a_file_that_has_grown_is_offered_to_the_next_client() {
     assert_eq!(client.read(8 * MIB, 512), Err(ErrorCode::Invalid), "no whole block");
 }
 
-/// TRIM and WRITE_ZEROES ask for the end themselves: a hole behind it is no error for the kernel.
+/// TRIM and WRITE_ZEROES check the end themselves: for the kernel, a hole beyond it is no error.
 #[test]
 fn zeroes_and_trims_behind_a_new_end_fail_before_a_read_has_noticed_it() {
     let test = "zeroes_and_trims_behind_a_new_end_fail";
@@ -163,7 +163,7 @@ fn zeroes_and_trims_behind_a_new_end_fail_before_a_read_has_noticed_it() {
     }
 }
 
-/// A hole ends with the file, in whole blocks: a client that copies block by block meets the error.
+/// A hole ends with the last whole block of the file: a client that copies block by block gets the error.
 #[test]
 fn a_hole_in_front_of_a_crooked_end_has_whole_blocks() {
     let test = "a_hole_in_front_of_a_crooked_end";
@@ -178,8 +178,8 @@ fn a_hole_in_front_of_a_crooked_end_has_whole_blocks() {
     assert_eq!(client.read(2 * MIB, 4096), Err(ErrorCode::Io));
 }
 
-/// Regression test: only the setting of the export was looked at, so that clients met errors where they had been told that
-/// they may write.
+/// Regression test: only the setting of the export was considered, so that clients got errors although writes had been
+/// announced.
 #[test]
 fn a_device_that_is_opened_for_reading_is_announced_so() {
     let test = "a_device_that_is_opened_for_reading";
@@ -216,7 +216,7 @@ fn a_gateway_to_a_read_only_export_is_read_only() {
     is_announced_as_read_only(&gateway.client("disk"));
 }
 
-/// Regression test: WRITE_ZEROES that may leave a hole allocated all of its range, and NO_HOLE wrote every zero.
+/// Regression test: WRITE_ZEROES that may leave a hole allocated its whole range, and NO_HOLE wrote every zero.
 #[test]
 fn zeroes_that_may_be_holes_are_and_others_keep_their_room() {
     let test = "zeroes_that_may_be_holes_are";
@@ -239,7 +239,7 @@ fn zeroes_that_may_be_holes_are_and_others_keep_their_room() {
     assert!(client.read(4 * MIB, 4 * MIB) == Ok(vec![0x5a; 4 << 20]), "nothing else");
 }
 
-/// Regression test: fast zeroes that must keep their room were refused by every device.
+/// Regression test: fast zeroes that must stay allocated were refused by every device.
 #[test]
 fn fast_zeroes_without_holes_are_done_where_the_file_system_can() {
     let test = "fast_zeroes_without_holes";
@@ -262,7 +262,7 @@ fn can_zero(path: &Path) -> bool {
         .is_ok()
 }
 
-/// A server whose zeroes take as long as other writes. It agrees on its export and answers no request.
+/// A server without fast zeroes. It negotiates its export and answers no request.
 struct Slow;
 
 impl Exports for Slow {
@@ -301,13 +301,13 @@ impl Slow {
     }
 }
 
-/// Regression test: a gateway announced fast zeroes of a server that has none, and passed them on as others.
+/// Regression test: a gateway announced fast zeroes for a server that has none, and passed them on as ordinary ones.
 #[test]
 fn a_gateway_has_fast_zeroes_if_its_server_has() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("peer");
     let listener = UnixListener::bind(&path).expect("the path is free");
-    // It ends with the process.
+    // The thread ends with the process.
     std::thread::spawn(move || Vec::from_iter(listener.incoming().flatten().map(Slow::agree)));
     let gateway = |path: &Path| {
         let peer = format!("nbd+unix:///store?socket={}", path.display());
@@ -325,7 +325,7 @@ fn a_gateway_has_fast_zeroes_if_its_server_has() {
     assert!(fast.client("disk").agreed.details.flags.contains(Flags::SEND_FAST_ZERO));
 }
 
-/// tmpfs makes holes and zeroes no range in place: zeroes that keep their room are written one by one, and fast ones are
+/// tmpfs punches holes but cannot zero a range in place: zeroes that must stay allocated are written, and fast ones are
 /// refused.
 #[test]
 fn zeroes_that_the_file_system_lacks_are_written() {
@@ -353,8 +353,8 @@ fn zeroes_that_the_file_system_lacks_are_written() {
     assert!(client.read(0, 3 * MIB) == Ok(vec![0; 3 << 20]));
 }
 
-/// Regression test: a file of the largest size of its file system had neither TRIM nor fast zeroes, since holes were
-/// tried behind its end.
+/// Regression test: a file of the maximum size of its file system had neither TRIM nor fast zeroes, because holes were
+/// probed beyond its end.
 #[test]
 fn a_file_of_the_largest_size_keeps_trim_and_fast_zeroes() {
     let test = "a_file_of_the_largest_size";
@@ -373,7 +373,7 @@ fn a_file_of_the_largest_size_keeps_trim_and_fast_zeroes() {
     assert_eq!(client.read(0, 4096), Ok(vec![0x5a; 4096]), "the trial left it alone");
 }
 
-/// The end of a file bounds each request, and not each export.
+/// The end of a file bounds each request, not each export.
 #[test]
 fn an_export_in_front_of_a_new_end_goes_on_beside_one_behind_it() {
     let image = Image::new(4);
@@ -399,7 +399,7 @@ fn an_export_in_front_of_a_new_end_goes_on_beside_one_behind_it() {
     assert_eq!(image.len(), 2 * MIB);
 }
 
-/// A file may end within a sector: its first bytes are there, and the sector is not.
+/// A file may end within a sector: the sector's first bytes exist, but the sector does not.
 #[test]
 fn a_sector_that_a_crooked_end_divides_fails() {
     let image = Image::new(2);
@@ -416,7 +416,7 @@ fn a_sector_that_a_crooked_end_divides_fails() {
     assert_eq!(image.len(), MIB + 100);
 }
 
-/// A file that is cut to nothing has no data to flush, and one that is long again is served on the same connection.
+/// A file truncated to zero has no data to flush. When it is extended again, it is served on the same connection.
 #[test]
 fn a_file_that_is_cut_to_nothing_and_grows_back_is_served_on_the_same_connection() {
     let image = Image::new(2);
@@ -434,7 +434,7 @@ fn a_file_that_is_cut_to_nothing_and_grows_back_is_served_on_the_same_connection
     }
 }
 
-/// A file that another one replaces by name is served as it was, and no write goes into the other one.
+/// If another file replaces it by name, the original is served, and no write goes to the other one.
 #[test]
 fn a_file_that_is_replaced_is_served_as_it_was() {
     let image = Image::new(1);
@@ -443,7 +443,7 @@ fn a_file_that_is_replaced_is_served_as_it_was() {
     std::fs::write(&other, vec![0xee; 1 << 20]).expect("there is room");
     std::fs::rename(&other, &image.path).expect("the folder is ours");
     for _ in 0..2 {
-        // Of a connection from before, and of one that comes behind it.
+        // On a connection made before, and on one made after.
         let mut client = rig.client("disk");
         assert_eq!(client.read(8192, 4096), Ok(vec![0x5a; 4096]));
         assert_eq!(client.write(0, &[7; 4096]), Ok(vec![]));
@@ -452,7 +452,7 @@ fn a_file_that_is_replaced_is_served_as_it_was() {
     assert_eq!(std::fs::read(&image.path).expect("it is there"), vec![0xee; 1 << 20]);
 }
 
-/// A full file system is no fault of the connection: reads, and writes of blocks that have room, succeed.
+/// A full file system is not a failure of the connection: reads, and writes of allocated blocks, succeed.
 #[test]
 fn a_connection_goes_on_where_its_device_is_full() {
     let device = "faults,write_error=1,errno=28,space=3:memory,size=4";
@@ -469,7 +469,7 @@ fn a_connection_goes_on_where_its_device_is_full() {
     rig.check_at_rest();
 }
 
-/// Names as other servers and orchestrators make them, and the longest one.
+/// Names like those of other servers and orchestrators, and the longest name.
 #[test]
 fn names_of_any_text_are_listed_served_and_changed() {
     let names = [
@@ -494,7 +494,7 @@ fn names_of_any_text_are_listed_served_and_changed() {
     assert!(handle.metrics(Format::OpenMetrics).is_ok_and(|text| text.ends_with("# EOF\n")));
 }
 
-/// Exports that come and go beside a client leave no group behind, however often.
+/// Exports that are added and removed beside a client leave no group, however often.
 #[test]
 fn exports_that_come_and_go_leave_no_group() {
     let rig = serve_on("memory,size=4", &[Export::new("disk", 0)], Bounds::default());
@@ -513,7 +513,7 @@ fn exports_that_come_and_go_leave_no_group() {
         }
         assert_eq!(guest.read(0, 512), Err(ErrorCode::Shutdown), "round {round}");
         drop(guest);
-        // Until its connection is closed, the name is taken.
+        // The name is taken until its connection is closed.
         until(|| handle.add_export(&Export::new("e7", 0)).is_ok());
         assert!(handle.remove_export("e7"));
         assert_eq!(client.read(0, 512), Ok(vec![0; 512]), "round {round}");

@@ -1,11 +1,11 @@
-//! Waiting for something that other threads do.
+//! Waits for the work of other threads.
 
 use blkmq::{Clock, Nanos};
 
-/// Waits until it is so.
+/// Waits until `is_so` returns true.
 ///
 /// # Panics
-/// After a minute: a defect fails the test then, and does not hang it.
+/// After a minute: a defect must fail the test instead of hanging it.
 #[track_caller]
 pub fn until(is_so: impl Fn() -> bool) {
     let clock = Clock::start();

@@ -1,4 +1,4 @@
-//! Exports as disks of virtual machines, driven by a guest in this process.
+//! Exports as disks of virtual machines, driven by a simulated guest in this process.
 
 use crate::guest::{
     Ask, DISCARD, FLUSH, GET_ID, Guest, IN, MOST_DATA, NEEDED, OUT, SIZE, WRITE_ZEROES,
@@ -94,7 +94,7 @@ fn ranges_are_forgotten_and_zeroed() {
     }
 }
 
-/// A range of many steps, each of which ends in the turn in which it begins: the thread must not sleep between them.
+/// A range of many steps, each of which ends in the turn in which it begins: the thread must not sleep in between.
 #[test]
 fn a_long_range_is_zeroed_without_a_pause() {
     let site = site("memory,size=1024", "none", &Export::new("gold", 0), |_| {});
@@ -126,8 +126,8 @@ fn an_impossible_request_fails_and_the_next_one_does_not() {
     assert_eq!(guest.carry_out(0, ask(WRITE_ZEROES, 0, 16)).1, 1, "beyond the end");
 }
 
-/// More requests than the client of the disk has credit for, in any division, in places all over the disk.
-/// Regression test: a request that the queue refused was answered with the next one that it did not.
+/// More requests than the disk client has credit for, in arbitrary segments, all over the disk. Regression test: a
+/// request refused by the queue was answered only with the next accepted one.
 #[test]
 fn a_refused_request_is_answered_alone() {
     let site = memory();
@@ -138,7 +138,7 @@ fn a_refused_request_is_answered_alone() {
         guest.set_data(0, 0, &range(0, 8, 0));
         guest.carry_out(0, ask(DISCARD, 0, 16)).1
     });
-    // The first one may be held against the limits from before.
+    // The first one may have been checked against the previous limits.
     assert_eq!(statuses[1..], [2, 2], "unsupported");
 }
 
@@ -200,7 +200,7 @@ fn a_guest_sees_its_region_of_the_disk() {
     assert_eq!(guest.carry_out(0, ask(IN, 2048, 512)).1, 1);
 }
 
-/// The queue is stopped while its requests are at a slow device, and continues where it was.
+/// The queue is stopped while its requests are at a slow device, and later continues from there.
 #[test]
 fn a_queue_that_is_stopped_has_drained_and_goes_on() {
     let slow = "memory,size=16,irqmode=2,completion_nsec=20000000";
@@ -226,8 +226,8 @@ fn a_queue_that_is_stopped_has_drained_and_goes_on() {
     }
 }
 
-/// A front end that leaves with requests in flight, and one that follows. Both are of the same disk.
-/// Keeps `depth` reads in flight for `seconds`, and returns the latencies of those that end in the last `counted` of them.
+/// A front end disconnects with requests in flight, and another one connects to the same disk. Keeps `depth` reads in
+/// flight for `seconds`, and returns the latencies of those that complete in the last `counted` seconds.
 fn reads(path: &Path, depth: u16, (seconds, counted): (u64, u64)) -> JoinHandle<Vec<Nanos>> {
     let path = path.to_owned();
     spawn(move || {
@@ -258,7 +258,7 @@ fn reads(path: &Path, depth: u16, (seconds, counted): (u64, u64)) -> JoinHandle<
     })
 }
 
-/// Reads of two guests on one device, a request at a time and a millisecond each; the second guest is the one with the
+/// Reads of two guests on one device that serves one request at a time, in a millisecond each; the second guest has the
 /// promise.
 fn beside(promises: [&str; 2], depths: [u16; 2], times: (u64, u64)) -> [Vec<Nanos>; 2] {
     let folder = tempfile::tempdir().expect("a folder");
@@ -299,8 +299,8 @@ fn a_guest_has_its_floor_beside_another_one() {
     assert!(neighbour >= 285, "{neighbour} IOPS for the neighbour");
 }
 
-/// A goal of the 99th percentile, which a busy machine delays: the median is within it, and the percentile far below that of
-/// a tenant without one.
+/// A goal for the 99th percentile, which a busy machine delays. So the median must be within it, and the percentile far
+/// below that of a tenant without a goal.
 #[test]
 fn a_guest_has_its_latency_beside_another_one() {
     let promised = |promise| {
@@ -331,7 +331,7 @@ fn a_front_end_that_leaves_makes_room_for_the_next_one() {
     assert_eq!(guest.carry_out(0, ask(IN, 0, 4096)).1, 0);
 }
 
-/// Ends the server in the middle of a load, and begins another one on the same disk.
+/// Ends the server during a load, and starts another one on the same disk.
 #[test]
 fn a_server_that_follows_takes_up_the_requests_in_flight() {
     let device = "memory,size=16,irqmode=2,completion_nsec=2000000";
@@ -375,8 +375,8 @@ fn a_server_that_follows_takes_up_the_requests_in_flight() {
     }
 }
 
-/// The order in which mq-deadline serves three requests, by the use that is made of their priorities. They wait together,
-/// since the device is busy with another one.
+/// The order in which mq-deadline serves three requests, depending on the treatment of their priorities. They wait
+/// together, since the device is busy with another one.
 #[test]
 fn priorities_of_the_guest_reach_the_scheduler() {
     use blkmq::core::{Class, IoPrio};
@@ -413,8 +413,8 @@ fn priorities_of_the_guest_reach_the_scheduler() {
     }
 }
 
-/// The reads of a reader of class realtime for one of class idle beside five of the former, on a device with one request at a
-/// time.
+/// Returns the ratio of reads of a real-time reader to those of an idle-class reader beside five real-time readers, on
+/// a device with one request at a time.
 fn advantage(scheduler: &str, of_guest: GuestIoprio) -> f64 {
     use blkmq::core::{Class, IoPrio};
     let slow = "null,size=16,irqmode=2,completion_nsec=1000000,submit_queues=1,hw_queue_depth=1";
@@ -423,7 +423,7 @@ fn advantage(scheduler: &str, of_guest: GuestIoprio) -> f64 {
     let offer = |guest: &mut Guest, place: u16| {
         let class = if place == 0 { Class::Idle } else { Class::Realtime };
         let ioprio = IoPrio::new(class, 4).expect("a level").to_bits().into();
-        // All in one place, so that the order of sectors prefers none.
+        // All at the same sector, so that sector order has no influence.
         guest.offer(0, place, Ask { ioprio, ..ask(IN, 0, 512) }, 512);
     };
     (0..6).for_each(|place| offer(&mut guest, place));
@@ -440,8 +440,8 @@ fn advantage(scheduler: &str, of_guest: GuestIoprio) -> f64 {
     f64::from(reads[1..].iter().sum::<u32>()) / 5.0 / f64::from(reads[0].max(1))
 }
 
-/// Regression test: bfq took all requests of a guest for those of one process, whose class changed all the time; mclock ignored
-/// classes.
+/// Regression test: bfq treated all requests of a guest as those of one process with an ever-changing class; mclock
+/// ignored classes.
 #[test]
 fn an_idle_reader_in_a_guest_waits_for_others_if_its_priority_is_seen() {
     for scheduler in ["mq-deadline", "bfq", "mclock"] {
@@ -454,7 +454,7 @@ fn an_idle_reader_in_a_guest_waits_for_others_if_its_priority_is_seen() {
     }
 }
 
-/// A guest that switches its cache off has each write durable when it is answered. Without that, some cut loses one.
+/// If a guest disables its cache, each write is durable when it is answered. Otherwise some power cut would lose one.
 #[test]
 fn without_a_write_back_cache_a_write_is_durable() {
     for (mode, is_durable) in [(1, false), (0, true)] {
@@ -477,7 +477,7 @@ fn without_a_write_back_cache_a_write_is_durable() {
     }
 }
 
-/// Messages that a front end must not send: an error or the end of the connection, and a server that serves on.
+/// Messages that a front end must not send: they give an error or end the connection, and the server keeps serving.
 #[test]
 fn a_hostile_front_end_harms_nobody() {
     let site = memory();
@@ -517,7 +517,7 @@ fn a_hostile_front_end_harms_nobody() {
     assert_eq!(guest.carry_out(0, ask(IN, 0, 512)).1, 0);
 }
 
-/// A ring that breaks a rule stops, and the other ring of the same guest does not.
+/// A ring that breaks a rule stops, but not the other ring of the same guest.
 #[test]
 fn a_broken_ring_stops_alone() {
     let site = memory();
@@ -545,7 +545,7 @@ fn a_broken_ring_stops_alone() {
     }
 }
 
-/// A front end that takes its memory away is disconnected, whatever the thread was doing in it.
+/// A front end that removes its memory is disconnected, whatever the thread was doing in it.
 #[test]
 fn memory_that_is_taken_away_ends_its_connection_alone() {
     let site = memory();
@@ -561,7 +561,8 @@ fn memory_that_is_taken_away_ends_its_connection_alone() {
     assert_eq!(guest.carry_out(0, ask(IN, 0, 512)).1, 0);
 }
 
-/// A monitor that has agreed on messages of the server learns that the disk has grown; another one reads it.
+/// A monitor that has negotiated messages from the server learns that the disk has grown; another one reads the
+/// configuration.
 #[test]
 fn a_disk_grows_with_its_file() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
@@ -591,7 +592,7 @@ fn a_disk_grows_with_its_file() {
         to_us.read_exact(&mut message).expect("a message");
         assert_eq!(message, *[2_u32, 1, 0].map(u32::to_ne_bytes).as_flattened());
     };
-    // A monitor that has connected again may know the size from before.
+    // A monitor that has reconnected may know the earlier size.
     assert_eq!(guest.carry_out(0, ask(IN, 0, 512)).1, 0);
     is_told();
     file.set_len(8 << 20).expect("there is room");
@@ -604,7 +605,7 @@ fn a_disk_grows_with_its_file() {
     until(|| sectors(&mut guest.borrow_mut()) == 24576);
 }
 
-/// A long request is one I/O after the other for the disk, and one request for the guest.
+/// A long request is a sequence of I/Os for the disk, and one request for the guest.
 #[test]
 fn a_request_of_many_segments_is_carried_out() {
     let site = site("memory,size=64", "bfq", &Export::new("gold", 0), |_| {});
@@ -639,7 +640,7 @@ fn a_drain_answers_what_was_taken() {
     assert!(!path.exists(), "the socket is gone");
 }
 
-/// The monitor may connect again, as after a restart of the server.
+/// The monitor may reconnect, as after a restart of the server.
 #[test]
 fn a_machine_is_listed_and_can_be_disconnected() {
     let site = memory();
@@ -667,7 +668,7 @@ fn a_machine_is_listed_and_can_be_disconnected() {
     assert!(clients()[0].number > found[0].number);
 }
 
-/// The socket of a machine knows the user of the monitor, and nothing else of it.
+/// The socket of a machine identifies the user of the monitor, but nothing else.
 #[test]
 fn a_front_end_of_another_user_is_closed() {
     let user = tempfile::tempdir().and_then(|it| it.path().metadata()).expect("a folder").uid();

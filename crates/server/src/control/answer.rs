@@ -1,4 +1,4 @@
-//! The answers to requests, from the state that workers share.
+//! Answers requests from the state shared by the workers.
 
 use super::counts::{begin, counts, floor};
 use super::message::{Answer, DeviceState, ExportSettings, ExportState, Request};
@@ -14,11 +14,12 @@ use blkmq::engine::attributes::SetAttributeError;
 use blkmq::{ChangeError, Clock, EditError, Group, Instant, Nanos, Plan};
 use std::convert::Infallible;
 
-/// How long a change waits for I/Os in flight, or for another change of its device. A device that keeps an I/O for longer
-/// is reported as stuck.
+/// How long a change waits for I/Os in flight, or for another change of its device. A device that holds an I/O for
+/// longer is reported as stuck.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 
-/// Carries out `request`, as long as `goes_on` returns true. Requests that need the program are refused without one.
+/// Handles `request`, giving up once `goes_on` returns false. `program` handles requests that need the program; without
+/// it they are refused.
 pub(crate) fn to(
     request: Request,
     shared: &Shared,
@@ -60,7 +61,7 @@ pub(crate) fn to(
     done.unwrap_or_else(Answer::Refused)
 }
 
-/// As `goes_on`, for [`PATIENCE`] at most.
+/// Like `goes_on`, but for at most [`PATIENCE`].
 pub(crate) fn patient(goes_on: GoesOn<'_>) -> impl Fn() -> bool {
     let clock = Clock::start();
     move || goes_on() && clock.now() - Instant::ZERO < PATIENCE
@@ -72,7 +73,7 @@ fn disk(shared: &Shared, number: usize) -> Result<&Disk, String> {
     disk.ok_or_else(|| format!("there is no device {number}; accepted: 1 to {most}"))
 }
 
-/// The group of an export, as it is in force.
+/// Returns the present group of an export.
 pub(super) fn group(shared: &Shared, export: &Served) -> Option<Group> {
     let plan = shared.disks[export.disk].service().queue().plan();
     plan.groups.get(export.group.id()).cloned()
@@ -141,7 +142,7 @@ fn disconnect(
             let names: Vec<&str> = exports.names().collect();
             Err(format!("there is no export '{name}'; accepted: {}", names.join(", ")))
         }
-        // A word that is spelled wrong must not look like a tenant who has gone.
+        // A misspelled identity must not look like a tenant that has gone.
         (Which::Identity(identity), []) => Err(format!(
             "no client has the identity '{identity}'; accepted: an identity that blkmqctl clients lists"
         )),
@@ -149,7 +150,7 @@ fn disconnect(
     }
 }
 
-/// As Linux and cgroup v2 spell it.
+/// Returns the name of a class, as spelled by Linux and cgroup v2.
 fn class(class: Class) -> &'static str {
     match class {
         Class::Realtime => "rt",
@@ -169,7 +170,7 @@ fn get(shared: &Shared, device: usize, path: Option<&str>) -> Result<Answer, Str
     Ok(Answer::Attributes(vec![(path.to_owned(), value)]))
 }
 
-/// The reason why a device was not changed that was in the way itself.
+/// Returns the reason why a device prevented its own change.
 fn stuck(disk: &Disk) -> String {
     format!(
         "{} is as before: its I/Os in flight did not end, or another change of it is under way; see blkmqctl stat",
@@ -184,7 +185,7 @@ fn set(disk: &Disk, path: &str, value: &str, goes_on: GoesOn<'_>) -> Result<Answ
         SetAttributeError::Change(ChangeError::Busy) => stuck(disk),
         error => error.to_string(),
     })?;
-    // The scheduler of the configuration has its options there.
+    // If this is the configured scheduler, it gets the configured options.
     let configured = disk.configured().filter(|(factory, _)| factory.name == value.trim());
     if path == "queue/scheduler"
         && let Some((factory, options)) = configured
@@ -211,7 +212,8 @@ fn change(
         let names: Vec<&str> = exports.names().collect();
         format!("there is no export '{name}'; accepted: {}", names.join(", "))
     })?;
-    // In one edit: all of it is in force or none, and no other client's words are lost. Limits that are not named stay.
+    // In a single edit, so that all of it takes effect or none, and no other client's change is lost. Limits that are
+    // not mentioned stay.
     let edit = |plan: &mut Plan| {
         let said = |error: &dyn ToString| error.to_string();
         let (id, group) = (export.group.id(), export.group.name());

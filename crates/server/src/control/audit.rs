@@ -1,19 +1,19 @@
-//! Changes of a running server, each with a line of its log.
+//! Changes of a running server, each logged with a line.
 
 use super::answer::{group, to};
 use super::message::{Answer, Request};
 use super::{GoesOn, Program};
 use crate::worker::Shared;
 
-/// The way by which a change came, and its client.
+/// The origin of a change: the transport and the client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin<'a> {
     pub way: &'static str,
     pub by: &'a str,
 }
 
-/// Carries out `request` as [`to`] does. A change has a line with its origin, and with the values before and after it, or with
-/// the reason for which it was refused.
+/// Handles `request` like [`to`]. Logs a change with its origin, and with the values before and after it, or the reason
+/// of its refusal.
 pub(crate) fn audited(
     request: Request,
     shared: &Shared,
@@ -42,7 +42,7 @@ fn is_change(request: &Request) -> bool {
     is_end || matches!(request, R::Set { .. } | R::Export { .. } | R::Add { .. } | R::Reload)
 }
 
-/// The values in force of the settings that a request names, if it names any. Waits for nothing.
+/// Returns the present values of the settings that a request changes, if there are any. Does not block.
 fn values(shared: &Shared, request: &Request) -> Option<String> {
     match request {
         Request::Set { device, path, .. } => {

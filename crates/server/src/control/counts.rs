@@ -1,4 +1,5 @@
-//! Takes the counts of a server: one reading of each queue, so that the figures of exports and device are of one moment.
+//! Reads the counts of a server: each queue is read once, so that the figures of exports and device refer to the same
+//! moment.
 
 use crate::counting::Counting;
 use crate::figures::{
@@ -14,12 +15,12 @@ use blkmq::{
 };
 use std::collections::BTreeMap;
 
-/// The attribute that switches counting on.
+/// The attribute that enables counting.
 const IOSTATS: &str = "queue/iostats";
-/// How long a question waits for a device that is being changed. Counting there begins with a later one then.
+/// How long a request waits for a device that is being changed. After that, counting begins with a later request.
 const PATIENCE: Nanos = Nanos::from_millis(100);
 
-/// Switches counting on where it is off, unless the server must not count.
+/// Enables counting where it is off, unless the server must not count.
 pub(crate) fn begin(shared: &Shared) -> Result<(), String> {
     for disk in &shared.disks {
         let service = disk.service();
@@ -41,7 +42,7 @@ pub(crate) fn begin(shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-/// A reading of a device.
+/// A reading of one device.
 struct Read {
     times: QueueTimes,
     plan: Plan,
@@ -49,7 +50,7 @@ struct Read {
     held: BTreeMap<GroupIndex, Held>,
 }
 
-/// The counts so far. Figures that were not counted are 0.
+/// Returns the counts so far. Figures that were not counted are 0.
 pub(crate) fn counts(shared: &Shared) -> Stat {
     let mut stat = Stat::default();
     let mut read: Vec<Read> = Vec::new();
@@ -95,7 +96,7 @@ pub(crate) fn counts(shared: &Shared) -> Stat {
     stat
 }
 
-/// The requests that have not ended at `now`, by group.
+/// Returns the unfinished requests at `now`, by group.
 fn held(all: &[Outstanding], now: Instant) -> BTreeMap<GroupIndex, Held> {
     let mut groups = BTreeMap::<_, Held>::new();
     for one in all {
@@ -125,7 +126,7 @@ pub(super) fn floor(group: Option<&Group>, report: Option<&FloorReport>) -> Floo
 }
 
 impl DeviceStat {
-    /// The counts of a queue, for a device with this name and this scheduler.
+    /// Returns the counts of a queue, for a device with this name and scheduler.
     #[must_use]
     pub fn of(name: &str, scheduler: &str, times: &QueueTimes) -> Self {
         let all = times.all();

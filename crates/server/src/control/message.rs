@@ -1,4 +1,4 @@
-//! The messages of control, and the call of a client.
+//! The messages of control, and a client's call.
 
 use super::program::Saved;
 use super::waits::Waits;
@@ -17,98 +17,99 @@ pub enum Request {
     List,
     /// The connections that have agreed on an export.
     Clients,
-    /// Ends connections: their requests are answered, within [`Bounds::drain`](crate::Bounds::drain), and their sockets
-    /// closed. One of the three is given.
+    /// Closes connections: their requests are answered, within [`Bounds::drain`](crate::Bounds::drain), and their
+    /// sockets closed. Exactly one of the three fields must be given.
     Disconnect {
         /// The number in [`ClientState::number`].
         #[serde(default)]
         number: Option<u64>,
-        /// The name of an export: all of its connections.
+        /// The name of an export, all of whose connections are closed.
         #[serde(default)]
         export: Option<String>,
-        /// An identity, as [`ClientState::identity`] spells it: all of its connections.
+        /// An identity in the form of [`ClientState::identity`], all of whose connections are closed.
         #[serde(default)]
         identity: Option<String>,
     },
-    /// The value of an attribute of a device, or, without a path, all of them.
+    /// Gets an attribute of a device, or all of them.
     Get {
         /// The number of the device, from 1.
         device: usize,
-        /// The path, as `queue/scheduler`.
+        /// The path, such as `queue/scheduler`; `None` for all attributes.
         path: Option<String>,
     },
-    /// Sets an attribute of a device, and waits until it is in force.
+    /// Sets an attribute of a device, and waits until it takes effect.
     Set {
         /// The number of the device, from 1.
         device: usize,
-        /// The path, as `queue/scheduler`.
+        /// The path, such as `queue/scheduler`.
         path: String,
         /// The value, as text.
         value: String,
     },
     /// Changes the settings of an export.
     Export {
-        /// Its name.
+        /// The name of the export.
         name: String,
         /// The settings to change.
         settings: ExportSettings,
     },
-    /// Adds an export, spelled as on the command line of the program, with its block device if it has one.
+    /// Adds an export, described as on the command line of the program, with its block device if it has one.
     Add {
-        /// Its name and its settings.
+        /// The name and the settings of the export.
         export: String,
     },
-    /// Removes an export, and waits for the end of its block device, if it has one. Its requests in flight are answered.
+    /// Removes an export, and waits for the end of its block device if it has one. Requests in flight are answered.
     Remove {
-        /// Its name.
+        /// The name of the export.
         name: String,
     },
-    /// The counts of devices and exports so far. Counting begins with the first such request, if the server's
-    /// [`Counting`](crate::Counting) does not say otherwise.
+    /// Returns the counts of devices and exports so far. Counting begins with the first such request, unless the
+    /// server's [`Counting`](crate::Counting) says otherwise.
     Stat,
-    /// Which export waited behind which so far. Counting begins as with [`Request::Stat`].
+    /// Returns which export has waited behind which so far. Counting begins as for [`Request::Stat`].
     Waits,
-    /// A trace of a device, as blktrace's records, on this connection; while it runs, a second trace of the device is
-    /// refused.
+    /// Sends a trace of a device as blktrace's records over this connection. While it runs, a second trace of the
+    /// device is refused.
     Trace {
         /// The number of the device, from 1.
         device: usize,
-        /// When it ends, in seconds; `None` if the client ends it.
+        /// The duration in seconds; `None` if the client ends it.
         #[serde(default)]
         seconds: Option<u32>,
-        /// Memory for each elevator in KiB, 1 to 163840. Events for which there is no room are dropped and counted.
+        /// Memory for each elevator in KiB, 1 to 163840. Events that do not fit are dropped and counted.
         buffer_kib: u32,
-        /// It ends with so many bytes of records.
+        /// The maximum length of the records in bytes; `None` for no limit.
         #[serde(default)]
         bytes: Option<u64>,
     },
-    /// The calls of a device's scheduler and its answers, as an elevator log, on this connection; a second log of the
-    /// device is refused while this one runs. For the log, the device gets a new instance of its scheduler, as if the
+    /// Sends the calls of a device's scheduler and its answers as an elevator log over this connection. While it runs,
+    /// a second log of the device is refused. For the log, the device gets a new instance of its scheduler, as if the
     /// scheduler were changed.
     ElevatorLog {
         /// The number of the device, from 1.
         device: usize,
-        /// When it ends, in seconds; `None` if the client ends it.
+        /// The duration in seconds; `None` if the client ends it.
         #[serde(default)]
         seconds: Option<u32>,
-        /// It ends with so many bytes, 4096 to 268435456; the server has as much memory for it, and twice at its end.
+        /// The maximum length in bytes, 4096 to 268435456; the server uses this much memory for it, and twice as much
+        /// at its end.
         bytes: u64,
     },
-    /// As SIGHUP: reads the configuration again.
+    /// Reloads the configuration, like SIGHUP.
     Reload,
-    /// The settings in force that differ from the configuration.
+    /// Returns the current settings that differ from the configuration.
     Diff,
-    /// The configuration file with the settings in force.
+    /// Returns the configuration file with the current settings.
     Save,
-    /// As SIGTERM: answers the requests in flight, refuses others, and ends.
+    /// Answers the requests in flight, refuses others, and ends the server, like SIGTERM.
     Drain,
 }
 
-/// Settings of an export that can be changed; `None` leaves one as it is.
+/// Changeable settings of an export; `None` leaves a setting unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExportSettings {
-    /// Its weight, 1 to 1000.
+    /// The weight, 1 to 1000.
     pub weight: Option<u32>,
     /// The limits to change, spelled as cgroup v2 spells `io.max`: `rbps=1048576 wiops=max`.
     pub max: Option<String>,
@@ -122,40 +123,41 @@ pub struct ExportSettings {
 pub enum Answer {
     /// To [`Request::List`].
     List {
-        /// In the order of their numbers.
+        /// Devices, by number.
         devices: Vec<DeviceState>,
-        /// In the order given.
+        /// Exports, in the order given.
         exports: Vec<ExportState>,
     },
-    /// To [`Request::Clients`], in the order of their beginnings.
+    /// The answer to [`Request::Clients`], in the order of the connections' beginnings.
     Clients(Vec<ClientState>),
-    /// To [`Request::Disconnect`]: the numbers of the connections that end.
+    /// The answer to [`Request::Disconnect`]: the numbers of the connections being closed.
     Disconnecting(Vec<u64>),
-    /// To [`Request::Get`]: paths and values.
+    /// The answer to [`Request::Get`]: paths and values.
     Attributes(Vec<(String, String)>),
-    /// To [`Request::Set`] and [`Request::Export`]: it is in force, after this many nanoseconds.
+    /// The answer to [`Request::Set`] and [`Request::Export`]: nanoseconds until the change took effect.
     Done(u64),
     /// To [`Request::Stat`].
     Stat(Stat),
     /// To [`Request::Waits`].
     Waits(Waits),
-    /// To [`Request::Reload`], [`Request::Add`] and [`Request::Remove`]: the changes made and the changes that need a restart, a
-    /// line each.
+    /// The answer to [`Request::Reload`], [`Request::Add`] and [`Request::Remove`]: one line for each change made, and
+    /// for each change that needs a restart.
     Reloaded(Vec<String>),
-    /// To [`Request::Diff`]: a line for each setting.
+    /// The answer to [`Request::Diff`]: a line for each setting.
     Differences(Vec<String>),
-    /// To [`Request::Save`]: the file to write; `None` if its settings are in force.
+    /// The answer to [`Request::Save`]: the file to write, or `None` if it has the current settings.
     Saved(Option<Saved>),
-    /// To [`Request::Trace`] and [`Request::ElevatorLog`]: it has begun, and its bytes follow in frames.
+    /// The answer to [`Request::Trace`] and [`Request::ElevatorLog`]: the recording has begun, and its bytes follow in
+    /// frames.
     Recording,
-    /// To [`Request::Drain`].
+    /// The answer to [`Request::Drain`].
     Draining,
-    /// The request cannot be carried out; the text lists the accepted values.
+    /// The request was refused; the text lists the accepted values.
     Refused(String),
 }
 
 impl Answer {
-    /// As it is sent.
+    /// Encodes the answer as it is sent.
     pub(crate) fn line(&self) -> String {
         serde_json::to_string(self).expect("answers have a form in JSON") + "\n"
     }
@@ -179,11 +181,11 @@ pub struct ExportState {
     pub name: String,
     /// The number of its device, from 1.
     pub device: usize,
-    /// Its first byte on the device.
+    /// The first byte on the device.
     pub offset: u64,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Clients may not write.
+    /// Whether clients are refused writes.
     pub read_only: bool,
     /// Its weight.
     pub weight: u32,
@@ -192,38 +194,38 @@ pub struct ExportState {
     /// Its floor and its ceiling, as [`ExportSettings::promise`].
     #[serde(default)]
     pub promise: String,
-    /// Its latency goals, and how they stand.
+    /// The latency goals and their state.
     #[serde(default)]
     pub goals: Vec<GoalStat>,
-    /// Its floor, and how it stands.
+    /// The floor and its state.
     #[serde(default)]
     pub floor: FloorStat,
     /// Its priority class: `rt`, `be` or `idle`.
     pub class: String,
     /// `writeback` or `writethrough`.
     pub cache: String,
-    /// Connections that have agreed on it.
+    /// The number of connections that have agreed on the export.
     pub connections: usize,
     /// The number of its block device, as in `/dev/ublkb0`; `None` if it has none.
     #[serde(default)]
     pub ublk: Option<u32>,
 }
 
-/// The reason why a call had no answer.
+/// The reason why a call got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// No server answers at the socket.
     #[error("no server with control answers there: {0}")]
     Socket(io::Error),
-    /// The answer is not understood: the server is of another version.
+    /// The answer cannot be parsed: the server has another version.
     #[error("the server is of another version: {0}")]
     Answer(serde_json::Error),
 }
 
-/// Asks the server whose control listens on `socket`, and waits for the answer.
+/// Sends a request to the server with its control socket at `socket`, and waits for the answer.
 ///
 /// # Errors
-/// If no server answers, or not in this form.
+/// If no server answers, or the answer cannot be parsed.
 pub fn call(socket: &Path, request: &Request) -> Result<Answer, CallError> {
     let mut stream = UnixStream::connect(socket).map_err(CallError::Socket)?;
     let mut line = serde_json::to_string(request).expect("requests have a form in JSON");

@@ -1,13 +1,14 @@
-//! Control of a running server, over a socket of its own, apart from the data.
+//! Control of a running server, over a separate socket.
 //!
-//! A client sends one line of JSON, a [`Request`], and gets one line of JSON, an [`Answer`]. Each client has a thread, which
-//! touches no connection for data: it reads and sets attributes of queues and settings of groups, which take effect while
-//! I/O continues. The socket can be reached by its user only.
+//! A client sends one line of JSON, a [`Request`], and gets one line of JSON, an [`Answer`]. Each client has a thread
+//! that does not touch data connections: it reads and sets attributes of queues and settings of groups, which take
+//! effect while I/O continues. Only the socket's user can connect.
 //!
-//! A change that waits for I/Os in flight is given up after ten seconds, when its client leaves, and when the server ends;
-//! then nothing is changed. Nothing is done for a client that has left.
+//! A change that waits for I/Os in flight is given up after ten seconds, when its client disconnects, and when the
+//! server ends; then nothing is changed. Requests of clients that have disconnected are dropped.
 //!
-//! A request for a recording ([`Request::Trace`], [`Request::ElevatorLog`]) keeps its connection: [`record`] asks for one.
+//! A request for a recording ([`Request::Trace`], [`Request::ElevatorLog`]) keeps its connection open; [`record`] sends
+//! one.
 
 mod answer;
 mod audit;

@@ -1,6 +1,7 @@
-//! The socket of control, the thread that accepts its clients, and a thread for each of them.
+//! The control socket, the thread that accepts clients, and a thread for each client.
 //!
-//! No client waits for another one, but where both change one device. A client that leaves takes its request with it.
+//! Clients do not wait for each other, unless they change the same device. A client that disconnects withdraws its
+//! request.
 
 use super::Program;
 use super::audit::{Origin, audited};
@@ -23,13 +24,13 @@ use std::time::Duration;
 
 /// The longest request in bytes.
 const LONGEST: u64 = 64 << 10;
-/// The longest wait for a request, or for a client to take its answer.
+/// The maximum wait for a request, or for a client to take its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The most clients at a time. A further one takes the place of the oldest that has not sent its request.
+/// The maximum number of clients. A further one replaces the oldest that has not sent its request.
 const MOST: usize = 64;
-/// The most recordings at a time: a trace and a log of each of many devices.
+/// The maximum number of recordings: a trace and a log of each of many devices.
 const RECORDINGS: usize = 32;
-/// After a client could not be accepted, the next one is tried when this has passed.
+/// The pause after a client could not be accepted.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Control of a server; ends when it is dropped.
@@ -40,7 +41,7 @@ pub(crate) struct Control {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The server, as all clients see it.
+/// The server, shared by all clients.
 struct Site {
     shared: Arc<Shared>,
     program: Box<dyn Program>,
@@ -48,20 +49,20 @@ struct Site {
     recordings: AtomicUsize,
 }
 
-/// A client, as the thread that accepts clients knows it.
+/// A client as known by the accepting thread.
 struct Place {
     /// Closed when the thread of the client ends.
     client: Weak<UnixStream>,
-    /// Its request has come.
+    /// Whether its request has arrived.
     has_asked: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 impl Control {
-    /// Listens on `path`; `program` handles the requests that the server cannot carry out.
+    /// Listens on `path`; `program` handles requests that the server cannot.
     ///
     /// # Errors
-    /// As [`listen_on`], or if there is no thread left.
+    /// See [`listen_on`]; also if no thread can be started.
     pub(crate) fn start(
         path: &Path,
         shared: Arc<Shared>,
@@ -85,10 +86,10 @@ impl Control {
                     park_timeout(PAUSE);
                 }
             }
-            // The other clients end without help, and their answers are taken.
+            // The other clients end by themselves, and their answers are sent.
             let idle = places.iter().filter(|place| !place.has_asked.load(Ordering::Relaxed));
             idle.for_each(|place| place.hang_up(Shutdown::Read));
-            // A panic there has been reported.
+            // A panic in the thread has already been reported.
             places.into_iter().for_each(|place| drop(place.thread.join()));
         };
         let thread = Builder::new().name("control".to_owned()).spawn(serve)?;
@@ -99,11 +100,11 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
-        // The thread waits for a client: this one.
+        // The thread waits for a client, so this connection wakes it.
         if UnixStream::connect(&self.path).is_ok()
             && let Some(thread) = self.thread.take()
         {
-            // A panic there has been reported.
+            // A panic in the thread has already been reported.
             let _ = thread.join();
         }
         let _ = std::fs::remove_file(&self.path);
@@ -111,7 +112,7 @@ impl Drop for Control {
 }
 
 impl Place {
-    /// Ends the connection, in these directions, if it is still there.
+    /// Shuts the connection down in these directions, if it still exists.
     fn hang_up(&self, how: Shutdown) {
         if let Some(client) = self.client.upgrade() {
             let _ = client.shutdown(how);
@@ -119,7 +120,7 @@ impl Place {
     }
 }
 
-/// Gives the client a thread.
+/// Starts a thread for the client.
 fn welcome(client: UnixStream, site: &Arc<Site>, places: &mut Vec<Place>) -> io::Result<()> {
     places.retain(|place| !place.thread.is_finished());
     if places.len() >= MOST {
@@ -128,7 +129,7 @@ fn welcome(client: UnixStream, site: &Arc<Site>, places: &mut Vec<Place>) -> io:
             let busy = Answer::Refused(format!("busy: {MOST} requests are under way"));
             return (&client).write_all(busy.line().as_bytes());
         };
-        // Its thread then reads the end of the stream, and ends.
+        // Its thread then reads end of file, and ends.
         places.remove(idle).hang_up(Shutdown::Both);
     }
     client.set_read_timeout(Some(PATIENCE))?;
@@ -146,14 +147,14 @@ fn welcome(client: UnixStream, site: &Arc<Site>, places: &mut Vec<Place>) -> io:
     Ok(())
 }
 
-/// Returns whether the client has its connection open, in one direction at least.
+/// Returns whether the client's connection is open in at least one direction.
 fn is_there(client: &UnixStream) -> bool {
     let mut watched = [PollFd::new(client, PollFlags::empty())];
     let polled = poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
     polled.is_err() || !watched[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
-/// Hears a request, and answers it.
+/// Receives a request, and answers it.
 fn serve(mut client: &UnixStream, site: &Site, has_asked: &AtomicBool) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(client).take(LONGEST).read_line(&mut line)?;
@@ -183,7 +184,7 @@ fn serve(mut client: &UnixStream, site: &Site, has_asked: &AtomicBool) -> io::Re
     client.write_all(answer.line().as_bytes())
 }
 
-/// The user and the process of a client.
+/// Returns the user and the process of a client.
 fn by(client: &UnixStream) -> String {
     getsockopt(client, PeerCredentials).map_or_else(
         |_| "unknown".to_owned(),
@@ -191,7 +192,7 @@ fn by(client: &UnixStream) -> String {
     )
 }
 
-/// Records for the client until that is over. An error of the outer kind is the answer to give instead.
+/// Records for the client until the recording is over. An outer error is the answer for the client.
 fn record(client: &UnixStream, site: &Site, wanted: Wanted) -> Result<io::Result<()>, String> {
     recording::check(&site.shared, wanted)?;
     let more = |count| (count < RECORDINGS).then_some(count + 1);
@@ -204,7 +205,7 @@ fn record(client: &UnixStream, site: &Site, wanted: Wanted) -> Result<io::Result
     Ok(recorded)
 }
 
-/// The recording that a client asks for.
+/// Returns the recording that a client requests, if any.
 fn recording(request: &Request) -> Option<Wanted> {
     let (device, seconds, kind) = match *request {
         Request::Trace { device, seconds, buffer_kib: kib, bytes } => {

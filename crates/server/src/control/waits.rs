@@ -1,29 +1,29 @@
-//! Which export waited behind which, as the queues of a server have counted.
+//! Which export waited behind which, as counted by the queues of a server.
 
 use crate::worker::Shared;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Times so far. All of them only grow while counting is on.
+/// Times so far, which only grow while counting is on.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Waits {
     /// The server's time in nanoseconds.
     pub at: u64,
-    /// In the order of devices, then of groups.
+    /// Sorted by device, then by group.
     pub waits: Vec<ExportWait>,
 }
 
-/// The time for which I/Os of an export waited behind those of another, or of the same one
+/// The time for which I/Os of an export waited behind I/Os of another export, or of the same one
 /// ([`Queue::waits`](blkmq::Queue::waits)).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ExportWait {
     /// The number of the device, from 1.
     pub device: usize,
-    /// The export that waited. `/` stands for exports that are gone.
+    /// The export that waited. `/` stands for removed exports.
     pub export: String,
-    /// The export that had requests at the device; null while nothing was there.
+    /// The export that had requests at the device; `None` while the device was idle.
     pub behind: Option<String>,
-    /// Nanoseconds.
+    /// The duration in nanoseconds.
     pub time: u64,
 }
 

@@ -1,27 +1,27 @@
-//! How an export or a device fares, in a word and with its reason: the same on each screen and in the metrics.
+//! The condition of an export or a device, as a word with a reason: the same on each screen and in the metrics.
 
 use serde::{Deserialize, Serialize};
 
-/// How an export or a device fares. The first that holds, in the order from the last to the first.
+/// The condition of an export or a device. If several apply, the last in this order is reported.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// No request is there, and none has ended lately.
+    /// There are no requests, and none has ended recently.
     #[default]
     Idle,
-    /// Requests are served.
+    /// Requests are being served.
     Served,
-    /// Requests always waited, and the share of the device was less than the weight is due.
+    /// Requests always waited, and the export used less of the device than is due to its weight.
     ShareMissed,
-    /// A latency goal of it is not kept.
+    /// One of its latency goals is missed.
     GoalMissed,
-    /// Its floor is not kept.
+    /// Its floor is missed.
     FloorMissed,
-    /// Its requests wait for a second and more: others have what it is due, or are preferred.
+    /// Its requests have waited for a second or more: other exports use what is due to it, or have precedence.
     Starved,
     /// Requests have failed.
     Errors,
-    /// The device keeps requests and answers none.
+    /// The device holds requests and completes none.
     Stuck,
 }
 
@@ -38,7 +38,7 @@ impl State {
         Self::Stuck,
     ];
 
-    /// Its name on screens and in metrics.
+    /// Returns the name on screens and in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl State {
         }
     }
 
-    /// Returns whether all is well.
+    /// Returns whether nothing is wrong.
     #[must_use]
     pub fn is_well(self) -> bool {
         self <= Self::Served
@@ -63,8 +63,8 @@ impl State {
 /// A state and its reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Condition {
-    /// The state, by the last five seconds.
+    /// The state over the last five seconds.
     pub state: State,
-    /// The reason; empty where all is well.
+    /// The reason; empty if nothing is wrong.
     pub why: String,
 }

@@ -1,7 +1,7 @@
-//! Judges how exports and devices fare, from the counts of the last seconds.
+//! Judges the condition of exports and devices from the counts of the last seconds.
 //!
-//! Each reading of the counts is judged against the readings before it, of any client. A server that counts reads them once a
-//! second, too.
+//! Each reading of the counts is compared with earlier readings, whichever client requested them. A server that counts
+//! also takes a reading once a second.
 
 use super::condition::{Condition, State};
 use super::promise::GoalStat;
@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 const SECOND: u64 = 1_000_000_000;
-/// Readings are compared over so long.
+/// The maximum age of the readings compared, in nanoseconds.
 const WINDOW: u64 = 5 * SECOND;
-/// The least time between two readings that are kept.
+/// The minimum distance of two readings that are kept, in nanoseconds.
 const APART: u64 = SECOND / 2;
-/// A device is stuck if it has answered nothing for so long, and keeps a request for as long.
+/// A device is stuck if it has completed nothing for this long, and holds a request for as long; in nanoseconds.
 const STUCK: u64 = 2 * SECOND;
-/// Requests wait for long from here on.
+/// A wait of this length or more counts as long, in nanoseconds.
 const LONG: u64 = SECOND;
-/// Shares are judged over so long: a scheduler gives turns.
+/// The period over which shares are judged, in nanoseconds: schedulers alternate between exports.
 const TURNS: u64 = 3 * SECOND;
 
 /// The readings that were kept, oldest first.
@@ -28,7 +28,7 @@ pub(crate) struct Judge(Mutex<VecDeque<Reading>>);
 #[derive(Debug)]
 struct Reading {
     at: u64,
-    /// The requests of each device that had ended.
+    /// The number of completed requests of each device.
     ended: Vec<u64>,
     exports: BTreeMap<String, Seen>,
 }
@@ -70,10 +70,11 @@ fn ended(device: &DeviceStat) -> u64 {
 }
 
 impl Judge {
-    /// Says how each export and device of `stat` fares. `by_weight` are the devices whose schedulers share by weight.
+    /// Sets the condition of each export and device of `stat`. `by_weight` says which devices have schedulers that
+    /// share by weight.
     pub(crate) fn judge(&self, stat: &mut Stat, by_weight: &[bool]) {
         let mut readings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A reading of another thread may be a little younger.
+        // A reading of another thread may be slightly more recent.
         let at = readings.back().map_or(stat.at, |last| last.at.max(stat.at));
         while readings.get(1).is_some_and(|second| at - second.at >= WINDOW) {
             readings.pop_front();
@@ -98,10 +99,10 @@ impl Judge {
 /// The time from the oldest reading to now.
 struct Window<'a> {
     readings: &'a VecDeque<Reading>,
-    /// Its length in nanoseconds.
+    /// The length in nanoseconds.
     length: u64,
     at: u64,
-    /// Of each export: the counts that came in it.
+    /// The growth of the counts of each export in the window.
     exports: BTreeMap<&'a str, Seen>,
 }
 
@@ -123,7 +124,7 @@ impl<'a> Window<'a> {
         self.exports.get(one.name.as_str()).copied().unwrap_or_default()
     }
 
-    /// For how long the device has answered nothing, of the window.
+    /// Returns for how many nanoseconds of the window the device has completed nothing.
     fn silent(&self, number: usize, device: &DeviceStat) -> u64 {
         let now = ended(device);
         let same = |reading: &&Reading| reading.ended.get(number) == Some(&now);
@@ -131,7 +132,7 @@ impl<'a> Window<'a> {
         last.map_or(0, |reading| self.at - reading.at)
     }
 
-    /// The reason why a device is stuck, if it is.
+    /// Returns why a device is stuck, or `None` if it is not.
     fn stuck(&self, number: usize, device: &DeviceStat) -> Option<Condition> {
         if device.kept < STUCK || self.silent(number, device) < STUCK {
             return None;
@@ -170,8 +171,8 @@ impl<'a> Window<'a> {
         found.or_else(|| missed_share(device, share)).unwrap_or(served(is_there || came.ended > 0))
     }
 
-    /// The parts of the device, in percent, that an export has had and that it is due by weight, if it has had requests
-    /// waiting all the time and weights decide.
+    /// Returns the shares of the device, in percent, that an export has used and that are due to it by weight, if it
+    /// always had requests waiting and weights decide.
     fn share(
         &self,
         one: &ExportStat,
@@ -207,7 +208,7 @@ fn served(is_used: bool) -> Condition {
     Condition { state, why: String::new() }
 }
 
-/// Returns whether a ceiling may hold back I/Os of the export.
+/// Returns whether a ceiling may delay I/Os of the export.
 fn is_limited(one: &ExportStat) -> bool {
     let max = one
         .max
@@ -243,7 +244,7 @@ fn is_tried(goal: &GoalStat) -> bool {
     !matches!(goal.state.as_str(), "infeasible" | "own-backlog")
 }
 
-/// A floor or a goal that is not kept.
+/// Returns a missed floor or goal.
 fn missed(one: &ExportStat, came: Seen) -> Option<Condition> {
     if came.missed > 0 || matches!(one.floor.state.as_str(), "missed" | "infeasible") {
         let (_, _, cause) = one.floor.since(&Default::default());
@@ -268,7 +269,7 @@ fn missed_share(device: &DeviceStat, share: Option<(u64, u64)>) -> Option<Condit
     (4 * has < 3 * due).then_some(Condition { state: State::ShareMissed, why })
 }
 
-/// A time with three digits and a unit.
+/// Formats a time with three digits and a unit.
 #[must_use]
 pub fn time(ns: u64) -> String {
     let units = [(SECOND, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
@@ -304,7 +305,8 @@ mod tests {
         }
     }
 
-    /// How gold and silver fare in the last of eight readings, a second apart, which `fill` fills in by its second.
+    /// Returns the conditions of gold and silver at the last of eight readings, a second apart; `fill` sets the counts
+    /// of each second.
     fn judged(fill: impl Fn(u64, &mut Stat)) -> [Condition; 2] {
         let judge = Judge::default();
         let mut last = Stat::default();
@@ -321,7 +323,7 @@ mod tests {
         judged(fill).map(|it| it.state)
     }
 
-    /// Both have requests waiting, and so many parts of the device.
+    /// Both exports have requests waiting, and use these shares of the device.
     fn backlogged(at: u64, stat: &mut Stat, parts: [u64; 2]) {
         for (one, part) in stat.exports.iter_mut().zip(parts) {
             one.held.waiting = 5;

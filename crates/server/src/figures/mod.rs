@@ -1,7 +1,6 @@
 //! The counts of a server at a moment: what `stat`, the metrics and the page show.
 //!
-//! All of them only grow while counting is on, but for those that say otherwise. They are taken in
-//! `control/counts.rs`.
+//! The counts only grow while counting is on, except where stated otherwise. `control/counts.rs` takes them.
 
 mod condition;
 mod judge;
@@ -20,9 +19,9 @@ use serde::{Deserialize, Serialize};
 pub struct Stat {
     /// The server's time in nanoseconds.
     pub at: u64,
-    /// In the order given.
+    /// Exports, in the order given.
     pub exports: Vec<ExportStat>,
-    /// In the order of their numbers.
+    /// Devices, by number.
     pub devices: Vec<DeviceStat>,
 }
 
@@ -33,130 +32,131 @@ pub struct ExportStat {
     pub name: String,
     /// The number of its device, from 1.
     pub device: usize,
-    /// Its weight, at present.
+    /// The present weight.
     pub weight: u32,
-    /// Its limits, at present, as [`ExportSettings::max`](crate::control::ExportSettings::max).
+    /// The present limits, in the form of [`ExportSettings::max`](crate::control::ExportSettings::max).
     pub max: String,
-    /// Its floor, ceiling and goals, at present, as [`ExportSettings::promise`](crate::control::ExportSettings::promise).
+    /// The present floor, ceiling and goals, in the form of
+    /// [`ExportSettings::promise`](crate::control::ExportSettings::promise).
     pub promise: String,
-    /// How it fares.
+    /// The condition.
     pub condition: Condition,
-    /// Connections that have agreed on it, at present.
+    /// The present number of connections that have agreed on it.
     pub connections: usize,
     /// Requests.
     pub figures: Figures,
-    /// Where their time went.
+    /// The stages of their time.
     pub stages: Stages,
-    /// Nanoseconds of device time that they are charged with ([`IoTimes::charged`](blkmq::IoTimes::charged)): beside those
-    /// of other exports of the device, the share that weights are about.
+    /// Nanoseconds of device time charged to its requests ([`IoTimes::charged`](blkmq::IoTimes::charged)); compared
+    /// with those of the other exports of the device, the share that weights control.
     pub charged: u64,
     /// Failed requests: reads, writes, discards and flushes.
     pub errors: [u64; 4],
-    /// The requests that have not ended, at present.
+    /// The unfinished requests at present.
     pub held: Held,
-    /// Nanoseconds of its floor that it lacked in seconds in which it always had requests: half of a floor for a second is
-    /// half a second.
+    /// The shortfall from its floor in seconds in which it always had requests, in nanoseconds: half a floor for a
+    /// second gives half a second.
     pub short_time: u64,
-    /// How its floor was kept.
+    /// How well its floor was kept.
     pub floor: FloorStat,
     /// Its latency goals, reads first.
     pub goals: Vec<GoalStat>,
 }
 
-/// Requests that have not ended, without those that a limit holds back.
+/// Unfinished requests, excluding those delayed by a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Held {
-    /// Requests that the scheduler has picked.
+    /// Requests issued by the scheduler.
     pub in_flight: u64,
-    /// Requests that the scheduler holds, and those that wait for a slot.
+    /// Requests in the scheduler or waiting for a slot.
     pub waiting: u64,
-    /// The age of the oldest one in nanoseconds.
+    /// The age of the oldest in nanoseconds.
     pub oldest: u64,
-    /// The age of the oldest of those that wait.
+    /// The age of the oldest waiting request in nanoseconds.
     pub waited: u64,
 }
 
-/// Counts of a device: those of all its exports, and the counts that only the device has.
+/// Counts of a device: the sums over its exports, and counts that only exist for the device.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceStat {
     /// Its description.
     pub name: String,
-    /// The name of its scheduler, at present.
+    /// The name of its present scheduler.
     pub scheduler: String,
     /// Requests.
     pub figures: Figures,
-    /// Where their time went.
+    /// The stages of their time.
     pub stages: Stages,
     /// Failed requests: reads, writes, discards and flushes.
     pub errors: [u64; 4],
-    /// Flushes sent to the device; one of them may serve many requests.
+    /// Flushes sent to the device, each of which may serve many requests.
     pub flushes: u64,
-    /// Nanoseconds that these flushes were at the device, summed.
+    /// The total time of these flushes at the device, in nanoseconds.
     pub flush_time: u64,
-    /// Requests that the scheduler has picked and that have not ended, at present: reads, and all others.
+    /// The present number of issued and unfinished requests: reads, and all others.
     pub in_flight: [u64; 2],
-    /// Nanoseconds in which there was at least one such request.
+    /// Nanoseconds with at least one such request.
     pub busy_time: u64,
-    /// I/Os that wait for a slot or in the scheduler, at present.
+    /// The present number of I/Os that wait for a slot or in the scheduler.
     pub waiting: u64,
-    /// The age of the oldest request that has not ended, in nanoseconds.
+    /// The age of the oldest unfinished request, in nanoseconds.
     pub oldest: u64,
-    /// The age of the oldest request at the device.
+    /// The age of the oldest request at the device, in nanoseconds.
     pub kept: u64,
-    /// The bounds that are in force for latency goals.
+    /// The present bounds for latency goals.
     pub bounded: Bounded,
-    /// How it fares.
+    /// The condition.
     pub condition: Condition,
 }
 
-/// Counts of requests, as iostat has them; each is of reads, writes and discards.
+/// Counts of requests as in iostat, each for reads, writes and discards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Figures {
     /// Completed requests.
     pub ios: [u64; 3],
     /// Their bytes.
     pub bytes: [u64; 3],
-    /// I/Os merged into another request.
+    /// I/Os merged into existing requests.
     pub merged: [u64; 3],
-    /// Nanoseconds that requests waited for the device, summed.
+    /// The total time that requests waited for the device, in nanoseconds.
     pub wait: [u64; 3],
-    /// Nanoseconds that requests were at the device, summed.
+    /// The total time that requests were at the device, in nanoseconds.
     pub service: [u64; 3],
 }
 
-/// The times of completed requests by the place where they passed; each is of reads, writes, discards and flushes.
+/// The times of completed requests by stage, each for reads, writes, discards and flushes.
 ///
 /// `slot`, `policy` and `tag` are the parts of `queue`; `queue` and `device` are the parts of `total`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Stages {
-    /// From the arrival until the request had a slot (a scheduler tag). Sums only.
+    /// From arrival until the request got a slot (a scheduler tag). Sums only.
     pub slot: [Times; 4],
-    /// In the scheduler, which held the request back or had others to issue first. Sums only.
+    /// In the scheduler, which delayed the request or issued others first. Sums only.
     pub policy: [Times; 4],
-    /// In the scheduler while a driver tag, or room at the device, was missing. Sums only.
+    /// In the scheduler, while no driver tag or no room at the device was available. Sums only.
     pub tag: [Times; 4],
-    /// From the arrival until the scheduler picked the request.
+    /// From arrival until the scheduler picked the request.
     pub queue: [Times; 4],
-    /// From then until the completion was found at the device.
+    /// From the pick until the completion was reaped from the device.
     pub device: [Times; 4],
-    /// From the arrival until then.
+    /// From arrival until the completion was reaped.
     pub total: [Times; 4],
 }
 
 /// A distribution of times.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Times {
-    /// How many there are.
+    /// The number of times.
     pub count: u64,
     /// Their sum in nanoseconds.
     pub sum: u64,
-    /// In ascending order: the longest time in nanoseconds that a bucket takes, and how many times it has. Empty
-    /// buckets are left out. Where only sums are counted there is none.
+    /// Buckets in ascending order: the longest time of a bucket in nanoseconds, and the number of times in it. Empty
+    /// buckets are omitted. There are no buckets where only sums are counted.
     pub buckets: Vec<(u64, u64)>,
 }
 
 impl Times {
-    /// The times that are here and were not in `earlier`, which was taken before of the same.
+    /// Returns the times added since `earlier`, a previous reading of the same distribution.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut before = earlier.buckets.iter().peekable();
@@ -175,8 +175,8 @@ impl Times {
         }
     }
 
-    /// The time in nanoseconds that the part `q` of all times, from 0.0 to 1.0, does not exceed. It is the upper end
-    /// of its bucket. `None` without buckets.
+    /// Returns the quantile `q`, from 0.0 to 1.0, of the times in nanoseconds, rounded up to the end of its bucket;
+    /// `None` without buckets.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<u64> {
         let all: u64 = self.buckets.iter().map(|(_, count)| count).sum();

@@ -1,4 +1,5 @@
-//! The promises to exports in the counts: how latency goals and floors stand, and the bounds that goals put on others.
+//! The promises to exports in the counts: the state of latency goals and floors, and the bounds that goals impose on
+//! others.
 
 use blkmq::engine::GoalsStatus;
 use blkmq::sched::{GoalReport, Taken};
@@ -6,22 +7,23 @@ use blkmq::{FloorCause, GroupIndex, SECTOR_SIZE};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How the floor of an export was kept: in each second in which it had requests outstanding all the time, by its
-/// completions.
+/// How well the floor of an export was kept, judged by the completions in each second in which it always had requests
+/// outstanding.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FloorStat {
-    /// The floor, at present, such as `200 IOPS`; empty without one.
+    /// The present floor, such as `200 IOPS`; empty if there is none.
     pub promised: String,
-    /// How it stood in the last second: `idle`, `kept`, `missed` or `infeasible`; empty if it was never judged.
+    /// The state in the last second: `idle`, `kept`, `missed` or `infeasible`; empty if it was never judged.
     pub state: String,
-    /// The seconds that were judged.
+    /// The number of seconds judged.
     pub seconds: u64,
-    /// The seconds in which it completed less, by cause: `ceiling`, `slots`, `goal`, `device`, `depth` or `infeasible`.
+    /// The number of seconds in which it completed less, by cause: `ceiling`, `slots`, `goal`, `device`, `depth` or
+    /// `infeasible`.
     pub missed: BTreeMap<String, u64>,
 }
 
 impl FloorStat {
-    /// The seconds that were judged after `before`, those in which the floor was missed, and the cause of most of these.
+    /// Returns the seconds judged since `before`, those in which the floor was missed, and the most frequent cause.
     #[must_use]
     pub fn since(&self, before: &Self) -> (u64, u64, Option<FloorCause>) {
         let grown = |cause: &FloorCause| {
@@ -37,17 +39,17 @@ impl FloorStat {
 /// A latency goal of an export. Times are in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct GoalStat {
-    /// The word by which it is set, such as `p99_read`.
+    /// The word that sets it, such as `p99_read`.
     pub word: String,
     /// The target.
     pub target: u64,
     /// `idle`, `unknown`, `met`, `missed`, `own-backlog` or `infeasible`.
     pub state: String,
-    /// The 99th percentile in the last window that was judged, at most 25 % above the true one; 0 before the first.
+    /// The 99th percentile in the last window judged, at most 25 % above the true one; 0 before the first.
     pub p99: u64,
-    /// Windows that were judged.
+    /// The number of windows judged.
     pub windows: u64,
-    /// The windows in which it was missed.
+    /// The number of windows in which it was missed.
     pub missed: u64,
 }
 
@@ -63,7 +65,7 @@ impl GoalStat {
         }
     }
 
-    /// Returns whether it is not kept.
+    /// Returns whether the goal is missed.
     #[must_use]
     pub fn is_missed(&self) -> bool {
         matches!(self.state.as_str(), "missed" | "own-backlog" | "infeasible")
@@ -76,9 +78,9 @@ pub(crate) fn goals(status: Option<&GoalsStatus>, group: GroupIndex) -> Vec<Goal
     all.filter(|report| report.group == group).map(GoalStat::of).collect()
 }
 
-/// The bounds in force for latency goals, by what they bound, of the exports without a goal: `length` (bytes of a request),
-/// `depth` (requests at the device), and bytes a second, with 16 KiB for each request, of those that are `lighter` than the
-/// lightest export with a goal, as heavy (`equal`) or `heavier`. Empty while nothing is taken.
+/// The present bounds for latency goals on exports without a goal, by kind: `length` (bytes of a request), `depth`
+/// (requests at the device), and bytes per second, with 16 KiB added for each request, of exports that are `lighter`
+/// than the lightest export with a goal, as heavy (`equal`), or `heavier`. Empty if nothing is bounded.
 pub type Bounded = BTreeMap<String, u64>;
 
 pub(crate) fn bounded(status: Option<&GoalsStatus>) -> Bounded {

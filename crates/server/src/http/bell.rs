@@ -1,4 +1,4 @@
-//! Wakes the loop of HTTP: an eventfd.
+//! Wakes the HTTP loop: an eventfd.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -13,11 +13,11 @@ impl Bell {
     }
 
     pub(super) fn ring(&self) {
-        // A counter that is full wakes the loop as well.
+        // A counter at its maximum wakes the loop as well.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// It rings no more, until the next time.
+    /// Silences the bell until it is rung again.
     pub(super) fn quiet(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }

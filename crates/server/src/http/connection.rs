@@ -1,4 +1,4 @@
-//! One connection: a request, its answer, and the end.
+//! A connection: a request, its answer, and the end.
 //!
 //! ```text
 //! Hearing -> Waiting (a change) -> Telling -> Leaving
@@ -15,16 +15,16 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 
-/// Bytes that are read at a time.
+/// The maximum number of bytes read at a time.
 const CHUNK: usize = 4 << 10;
 
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Stream,
-    /// Its number, which no other one has had.
+    /// The number of the connection, which is never reused.
     pub(super) number: u64,
     state: State,
-    /// When it is closed at the latest; `None` while a change is under way.
+    /// The time at which it is closed at the latest; `None` while a change is in progress.
     pub(super) deadline: Option<Instant>,
     is_open: Arc<()>,
 }
@@ -33,29 +33,29 @@ pub(super) struct Connection {
 enum State {
     /// Bytes of its request so far.
     Hearing(Vec<u8>),
-    /// A change is under way for it.
+    /// A change for it is in progress.
     Waiting,
-    /// Its answer, and how much of that is sent.
+    /// Its answer, and the number of bytes sent.
     Telling(Vec<u8>, usize),
-    /// The answer is sent. Further bytes are thrown away: closing over it would reset the connection, and the client
-    /// could lose the answer.
+    /// The answer has been sent. Further bytes are discarded: closing the socket with unread bytes would reset the
+    /// connection, and the client could lose the answer.
     Leaving,
 }
 
 /// The outcome of an event.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// There is more to come.
+    /// The connection continues.
     Stay,
-    /// This request is to be answered.
+    /// The request must be answered.
     Asked(Request),
-    /// It is over.
+    /// The connection has ended.
     Over,
 }
 
 impl Connection {
     /// # Errors
-    /// If the socket is gone.
+    /// If the socket has failed.
     pub(super) fn new(stream: Stream, number: u64, now: Instant) -> io::Result<Self> {
         stream.prepare()?;
         let deadline = Some(now + limits::REQUEST);
@@ -68,22 +68,22 @@ impl Connection {
         })
     }
 
-    /// The client, as the log names it.
+    /// Returns the name of the client for the log.
     pub(super) fn client(&self) -> String {
         self.stream.identity().to_string()
     }
 
-    /// A reference that cannot be upgraded once the connection has ended.
+    /// Returns a weak reference, which cannot be upgraded once the connection has ended.
     pub(super) fn watch(&self) -> Weak<()> {
         Arc::downgrade(&self.is_open)
     }
 
-    /// Returns whether the connection has not sent its request yet.
+    /// Returns whether the request has not arrived completely.
     pub(super) fn is_hearing(&self) -> bool {
         matches!(self.state, State::Hearing(_))
     }
 
-    /// The events that it waits for.
+    /// Returns the events to wait for.
     pub(super) fn interest(&self) -> PollFlags {
         match self.state {
             State::Hearing(_) | State::Leaving => PollFlags::IN,
@@ -92,11 +92,11 @@ impl Connection {
         }
     }
 
-    /// Its socket has an event.
+    /// Handles an event of the socket.
     pub(super) fn step(&mut self, now: Instant) -> Step {
         match &self.state {
             State::Hearing(_) => self.hear(now),
-            // A client that waits has no more to say: it has left, or there is an error.
+            // A waiting client sends nothing: it has disconnected, or there is an error.
             State::Waiting => Step::Over,
             State::Telling(..) => self.tell(now),
             State::Leaving => self.leave(),
@@ -129,7 +129,7 @@ impl Connection {
         self.tell(now)
     }
 
-    /// The connection's time is over. A client that has begun a request receives the reason.
+    /// Handles the end of the connection's time. A client that has begun a request gets the reason.
     pub(super) fn expire(&mut self, now: Instant) -> Step {
         match &self.state {
             State::Hearing(heard) if !heard.is_empty() => {

@@ -1,21 +1,21 @@
-//! Refuses requests that a page of another site makes through a user's browser, and changes without the key.
+//! Refuses requests that pages of other sites make through a user's browser, and changes without the key.
 //!
-//! - A page whose name has been pointed to this machine (DNS rebinding) is of the same origin for the browser. Its name is
-//!   in `Host`, so only IP addresses, `localhost` and names that were configured are served.
-//! - A page of another site cannot read an answer, since none allows it; it could cause a change. A browser names the
-//!   page's site in `Origin` and `Sec-Fetch-Site`, and sends no JSON across sites without asking first, which is
+//! - If a page's host name is made to resolve to this machine (DNS rebinding), the browser sees the same origin. The
+//!   name is in `Host`, so only IP addresses, `localhost` and configured names are served.
+//! - A page of another site cannot read answers, since none permits that, but it could cause changes. A browser sends
+//!   the page's site in `Origin` and `Sec-Fetch-Site`, and sends JSON across sites only after a preflight, which is
 //!   refused, too.
-//! - Other users of the machine reach its ports without a browser. They lack the key.
+//! - Other users of the machine can reach its ports without a browser, but lack the key.
 
 use super::Site;
 use super::reply::{JSON, Refusal};
 use super::request::{Method, Request};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Looks at a request before anything else does.
+/// Checks a request before it is handled.
 ///
 /// # Errors
-/// With the answer, if it is refused.
+/// The answer, if the request is refused.
 pub(super) fn check(request: &Request, site: &Site) -> Result<(), Refusal> {
     if !is_known(name(&request.host), &site.names) {
         let why = "this host name is not known; accepted: an IP address, localhost, and names of --http-name";
@@ -26,7 +26,7 @@ pub(super) fn check(request: &Request, site: &Site) -> Result<(), Refusal> {
     {
         return Err(Refusal::new(403, "a page of another site asks"));
     }
-    // A link from elsewhere may lead to the page; nothing of it leads to figures or switches.
+    // A link from another site may lead to the page, but not to figures or switches.
     let foreign = matches!(request.fetch_site.as_deref(), Some("cross-site" | "same-site"));
     if foreign && (request.method == Method::Post || request.path != "/") {
         return Err(Refusal::new(403, "a page of another site asks"));
@@ -44,7 +44,7 @@ pub(super) fn check(request: &Request, site: &Site) -> Result<(), Refusal> {
     }
 }
 
-/// A host without its port.
+/// Returns a host without its port.
 fn name(host: &str) -> &str {
     if let Some(rest) = host.strip_prefix('[') {
         return rest.split(']').next().unwrap_or_default();
@@ -57,7 +57,7 @@ fn is_known(name: &str, names: &[String]) -> bool {
     is_address || name == "localhost" || names.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// Returns whether `origin` is the site of the page that `host` serves. TLS may have been taken off by a proxy.
+/// Returns whether `origin` is the site of the page served by `host`. A proxy may have terminated TLS.
 fn is_own(origin: &str, host: &str) -> bool {
     let origin = origin.to_ascii_lowercase();
     ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(host))

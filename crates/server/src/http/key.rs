@@ -1,6 +1,6 @@
-//! The key of a server: the user that started the server receives it, and every change needs it.
+//! The key of a server: the user that started the server gets it, and every change requires it.
 //!
-//! A port of this machine can be reached by all its users, and they are not trusted with the settings.
+//! All users of this machine can reach its ports, and are not trusted to change settings.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fmt;
@@ -16,10 +16,10 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// A new one.
+    /// Generates a key.
     ///
     /// # Errors
-    /// If the system has no random numbers.
+    /// If the system cannot provide random numbers.
     pub(super) fn new() -> io::Result<Self> {
         random().map(Self)
     }
@@ -28,7 +28,7 @@ impl Key {
         &self.0
     }
 
-    /// Returns whether `text` is this key. The time does not say where the first difference is.
+    /// Returns whether `text` is this key. The duration does not reveal the position of the first difference.
     pub(super) fn is(&self, text: &str) -> bool {
         let different = self.0.bytes().zip(text.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
         self.0.len() == text.len() && std::hint::black_box(different) == 0
@@ -38,7 +38,7 @@ impl Key {
 /// 128 random bits, in hexadecimal.
 pub(super) fn random() -> io::Result<String> {
     let mut bytes = [0; 16];
-    // Fewer than 256 bytes come whole, or not at all.
+    // Up to 256 bytes are returned completely, or not at all.
     getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -1,18 +1,18 @@
-//! The bounds of HTTP. They are no settings: nothing that is answered here needs more.
+//! The limits of HTTP. They are not configurable: no request that is answered here needs more.
 
 use blkmq::Nanos;
 
-/// Connections at a time. A further one takes the place of the oldest that has not sent its request.
+/// Concurrent connections. A further one replaces the oldest that has not sent its request.
 pub(super) const CONNECTIONS: usize = 32;
-/// Bytes of a request before its body.
+/// Bytes of a request's head.
 pub(super) const HEAD: usize = 8 << 10;
 /// Header fields.
 pub(super) const FIELDS: usize = 48;
 /// Bytes of a body.
 pub(super) const BODY: usize = 4 << 10;
-/// How long a request may take to arrive, from the first byte of the connection.
+/// The maximum time for a request to arrive, from the first byte of the connection.
 pub(super) const REQUEST: Nanos = Nanos::from_millis(5_000);
-/// How long a client may take for its answer.
+/// The maximum time for a client to take its answer.
 pub(super) const ANSWER: Nanos = Nanos::from_millis(10_000);
-/// How long bytes behind a request are thrown away, so that its answer is not lost with them.
+/// How long bytes after a request are discarded, so that its answer is not lost.
 pub(super) const FAREWELL: Nanos = Nanos::from_millis(500);

@@ -1,27 +1,28 @@
-//! HTTP of a running server: a page to look at, figures for programs, and a few switches.
+//! HTTP access to a running server: a web page, figures for programs, and a few switches.
 //!
-//! One thread answers all of it, apart from the data, and a second one exists while a setting is changed. It is HTTP/1.1
-//! with one request for each connection, and knows no more of it than browsers, curl and Prometheus need: decision 16
-//! says why no library does it. Everything has a bound, in [`limits`]. It is off unless a listener is given.
+//! One thread answers all requests, separately from the data, and another exists while a setting is being changed. It
+//! implements HTTP/1.1 with one request for each connection, and only the features that browsers, curl and Prometheus
+//! need: decision 16 says why no library is used. Everything is limited, in [`limits`]. HTTP is off unless a listener
+//! is given.
 //!
 //! | path | |
 //! |---|---|
-//! | `/` | the page, one file that asks nothing of any other host |
+//! | `/` | the page, one file that loads nothing from any other host |
 //! | `/metrics` | the same counts for [Prometheus](crate::Format) |
 //! | `/stat.json`, `/waits.json`, `/list.json` | the answers of [control](crate::control) to `stat`, `stat --waits` and `list` |
 //! | `/schedulers.json` | the names of the schedulers, and `auto` |
 //! | `/healthz` | 200, or 503 once the server drains |
-//! | `/readyz` | 200, or 503 if it takes no further client, or a device is stuck |
+//! | `/readyz` | 200, or 503 if it accepts no further client, or a device is stuck |
 //! | POST `/api/scheduler`, `/api/export` | a change, for requests with the key |
 //!
 //! | file | step |
 //! |---|---|
 //! | `serving.rs` | the loop: sockets, time, and the thread that changes settings |
 //! | `connection.rs` | one connection, from its first byte to its last |
-//! | `request.rs` | bytes become a request |
-//! | `guard.rs` | requests that another site, or a user without the key, makes are refused |
-//! | `routes.rs` | a request becomes an answer, or a change |
-//! | `reply.rs` | an answer becomes bytes |
+//! | `request.rs` | parses requests |
+//! | `guard.rs` | refuses requests of other sites, and of users without the key |
+//! | `routes.rs` | maps a request to an answer or a change |
+//! | `reply.rs` | encodes answers |
 
 mod bell;
 mod connection;
@@ -44,12 +45,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-/// The server, as all requests see it.
+/// The server, shared by all requests.
 #[derive(Debug)]
 struct Site {
     shared: Arc<Shared>,
     guests: Arc<Guests>,
-    /// Names, besides those of this machine and IP addresses, that users have for the server.
+    /// Host names of the server, besides those of this machine and IP addresses.
     names: Vec<String>,
     key: Key,
     draining: AtomicBool,
@@ -65,11 +66,10 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// Answers on `listener`. `names` are host names that users have for the server; `localhost` and IP addresses are
-    /// known.
+    /// Answers on `listener`. `names` are accepted host names, besides `localhost` and IP addresses.
     ///
     /// # Errors
-    /// If the system has no random numbers, descriptors or threads.
+    /// If the system cannot provide random numbers, descriptors or threads.
     pub(crate) fn start(
         listener: Listener,
         names: Vec<String>,
@@ -89,12 +89,12 @@ impl Http {
         Ok(Self { site, stop, bell, thread: Some(thread) })
     }
 
-    /// The key that changes need.
+    /// Returns the key that changes need.
     pub(crate) fn key(&self) -> &str {
         self.site.key.text()
     }
 
-    /// The server takes no more clients.
+    /// Notes that the server accepts no more clients.
     pub(crate) fn drain(&self) {
         self.site.draining.store(true, Ordering::Relaxed);
     }
@@ -105,7 +105,7 @@ impl Drop for Http {
         self.stop.store(true, Ordering::Relaxed);
         self.bell.ring();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported.
+            // A panic in the thread has already been reported.
             let _ = thread.join();
         }
     }

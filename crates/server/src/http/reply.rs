@@ -1,7 +1,7 @@
-//! Answers, and their bytes.
+//! Answers and their encoding.
 //!
-//! Every answer forbids the uses that no answer needs: to be kept, to be shown within another site, to be taken for
-//! another type, and to load anything from elsewhere.
+//! Every answer forbids what no answer needs: caching, framing by other sites, a guess at the content type, and loading
+//! anything from elsewhere.
 
 use serde::Serialize;
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ pub(super) struct Reply {
     pub(super) body: Vec<u8>,
 }
 
-/// The reason why a request is not answered, as it is sent: a line that lists the accepted values.
+/// The reason why a request is refused: a line that lists the accepted values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Refusal {
     pub(super) status: u16,
@@ -40,7 +40,7 @@ impl From<Refusal> for Reply {
 }
 
 impl Reply {
-    /// Nothing may be loaded by it.
+    /// Creates an answer that may load nothing.
     pub(super) fn new(status: u16, content_type: &'static str, body: Vec<u8>) -> Self {
         Self { status, content_type, policy: "default-src 'none'".into(), body }
     }
@@ -55,7 +55,7 @@ impl Reply {
         Self::new(status, JSON, body)
     }
 
-    /// The bytes to send, and nothing behind them: the connection is over then.
+    /// Encodes the answer; the connection ends after it.
     pub(super) fn bytes(self, with_body: bool) -> Vec<u8> {
         let mut bytes = format!(
             "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\

@@ -1,44 +1,44 @@
-//! Bytes become a request, or the reason why they are none.
+//! Parses requests, or returns the reason why they are invalid.
 //!
-//! httparse reads the fields. Refused are, beyond that: two fields of one name where one counts, bodies without a
-//! length, and anything that two programs in a row could read differently.
+//! httparse parses the fields. In addition, this refuses repeated fields where one counts, bodies without a length, and
+//! anything that two programs in series could parse differently.
 
 use super::limits;
 use super::reply::Refusal;
 
-/// A request, with the fields that count.
+/// A request, with the relevant fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Request {
     pub(super) method: Method,
-    /// Up to a `?`.
+    /// The path, up to a `?`.
     pub(super) path: String,
-    /// The name by which the client knows the server, with a port unless it is 80.
+    /// The name by which the client addresses the server, with a port unless it is 80.
     pub(super) host: String,
-    /// The site whose page asks, if a browser says so.
+    /// The site whose page makes the request, if a browser says so.
     pub(super) origin: Option<String>,
-    /// `Sec-Fetch-Site`: how that site is related to this one.
+    /// `Sec-Fetch-Site`: the relation of that site to this one.
     pub(super) fetch_site: Option<String>,
     pub(super) content_type: String,
     /// The types that the client prefers.
     pub(super) accept: String,
-    /// The key, if it has one.
+    /// The key, if present.
     pub(super) key: Option<String>,
     pub(super) body: Vec<u8>,
 }
 
-/// The verb of a request.
+/// The method of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Method {
     Get,
-    /// As GET, but for the body of the answer.
+    /// Like GET, but without the body of the answer.
     Head,
     Post,
 }
 
-/// The request in `bytes`; `None` if there is more to come.
+/// Parses the request in `bytes`. Returns `None` if it is incomplete.
 ///
 /// # Errors
-/// With the answer to give, if it is none or too long.
+/// The answer for an invalid or oversized request.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
     let mut fields = [httparse::EMPTY_HEADER; limits::FIELDS];
     let mut head = httparse::Request::new(&mut fields);
@@ -81,7 +81,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
     }))
 }
 
-/// The bytes of the body.
+/// Returns the length of the body in bytes.
 fn body_length(fields: &Fields<'_, '_>, method: Method) -> Result<usize, Refusal> {
     if fields.one("transfer-encoding")?.is_some() {
         return Err(Refusal::new(501, "a body has a Content-Length"));
@@ -108,7 +108,7 @@ impl<'b> Fields<'_, 'b> {
         self.0.iter().filter(move |it| it.name.eq_ignore_ascii_case(name)).map(|it| it.value)
     }
 
-    /// The value of a field that counts once.
+    /// Returns the value of a field that may occur once.
     fn one(&self, name: &str) -> Result<Option<&'b str>, Refusal> {
         let mut all = self.named(name);
         let (first, second) = (all.next(), all.next());
@@ -120,7 +120,7 @@ impl<'b> Fields<'_, 'b> {
         Ok(text.map(str::trim))
     }
 
-    /// The values of a field that is a list.
+    /// Joins the values of a field that is a list.
     fn all(&self, name: &str) -> String {
         let all = self.named(name).map(String::from_utf8_lossy);
         Vec::from_iter(all).join(",")

@@ -1,4 +1,4 @@
-//! A request becomes an answer, or a change that takes its time.
+//! Maps a request to an answer, or to a change that takes time.
 
 use super::key::random;
 use super::reply::{Refusal, Reply};
@@ -10,7 +10,7 @@ use crate::watch;
 use serde::Deserialize;
 use std::sync::atomic::Ordering;
 
-/// The page: one file, in its parts.
+/// The page: one file, assembled from its parts.
 const PAGE: &str = concat!(
     include_str!("page/head.html"),
     include_str!("page/style.css"),
@@ -21,16 +21,16 @@ const PAGE: &str = concat!(
     include_str!("page/live.js"),
     "</script>\n</body>\n</html>\n"
 );
-/// Stands in the page where the nonce of an answer belongs.
+/// The placeholder for the nonce of an answer in the page.
 const NONCE: &str = "%NONCE%";
 const HTML: &str = "text/html; charset=utf-8";
 
 /// The outcome of a request.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// This answer.
+    /// Send this answer.
     Reply(Reply),
-    /// A change, whose answer comes when it is in force.
+    /// Make a change, and answer when it takes effect.
     Change(control::Request),
 }
 
@@ -66,7 +66,7 @@ pub(super) fn action(request: &Request, site: &Site) -> Action {
     found.unwrap_or_else(|refusal| Action::Reply(refusal.into()))
 }
 
-/// The answer to a change.
+/// Returns the answer to a change.
 pub(super) fn changed(answer: &Answer) -> Reply {
     let status = if matches!(answer, Answer::Refused(_)) { 422 } else { 200 };
     Reply::json(status, answer)
@@ -93,7 +93,7 @@ fn get(request: &Request, site: &Site) -> Result<Reply, Refusal> {
     }
 }
 
-/// The names of all schedulers, in the order of lists, and the word for a choice by groups.
+/// Returns the names of all schedulers, in the order of lists, and the word for the automatic choice.
 fn schedulers() -> Vec<&'static str> {
     let names = blkmq::sched::registry::ALL.iter().map(|factory| factory.name);
     names.chain([blkmq::AUTO]).collect()
@@ -110,7 +110,7 @@ fn page() -> Result<Reply, Refusal> {
     Ok(reply)
 }
 
-/// The counts, in the form that the client prefers.
+/// Returns the counts in the format that the client prefers.
 fn scrape(request: &Request, site: &Site) -> Reply {
     let format = Format::wanted_by(&request.accept);
     match metrics::text(&site.shared, format) {

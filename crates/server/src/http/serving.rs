@@ -1,7 +1,7 @@
-//! The loop: it waits for sockets and for time, and blocks nowhere else.
+//! The HTTP loop: it waits for sockets and timeouts, and blocks nowhere else.
 //!
-//! A change of a setting may wait for the I/Os in flight, so each change has a thread, and the loop keeps answering.
-//! A change ends with its connection.
+//! A change of a setting may wait for the I/Os in flight, so each change has a thread, and the loop keeps answering. A
+//! change ends with its connection.
 
 use super::bell::Bell;
 use super::connection::{Connection, Step};
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::Builder;
 
-/// After a connection could not be accepted, the next one is tried when this has passed.
+/// The pause after a connection could not be accepted.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 pub(super) struct Serving {
@@ -31,7 +31,7 @@ pub(super) struct Serving {
     /// Oldest first.
     connections: Vec<Connection>,
     next: u64,
-    /// The answers to changes, and the numbers of their connections.
+    /// The answers to changes, with the numbers of their connections.
     done: mpsc::Sender<(u64, Reply)>,
     changed: mpsc::Receiver<(u64, Reply)>,
     refused: Rarely,
@@ -59,7 +59,7 @@ impl Serving {
         }
     }
 
-    /// Answers until it is asked to stop.
+    /// Answers requests until it is asked to stop.
     ///
     /// # Errors
     /// If the kernel refuses to wait.
@@ -69,7 +69,7 @@ impl Serving {
             let now = self.clock.now();
             self.bell.quiet();
             self.take_changed(now);
-            // Those that are ready, by number: their places change.
+            // Ready connections are identified by number: their indexes change.
             for number in ready {
                 self.visit(number, now, |connection| connection.step(now));
             }
@@ -106,7 +106,7 @@ impl Serving {
         Ok(ready.map(|(_, connection)| connection.number).collect())
     }
 
-    /// Has the connection of this number take a step, and acts on the outcome.
+    /// Lets the connection with this number take a step, and handles the outcome.
     fn visit(&mut self, number: u64, now: Instant, step: impl FnOnce(&mut Connection) -> Step) {
         let Some(at) = self.connections.iter().position(|it| it.number == number) else { return };
         let connection = &mut self.connections[at];
@@ -153,14 +153,14 @@ impl Serving {
         }
     }
 
-    /// Answers the client of a change that has been made.
+    /// Answers the clients of completed changes.
     fn take_changed(&mut self, now: Instant) {
         while let Ok((number, reply)) = self.changed.try_recv() {
             self.visit(number, now, |connection| connection.answer(reply, Method::Post, now));
         }
     }
 
-    /// Accepts the connections that wait.
+    /// Accepts the waiting connections.
     fn accept(&mut self, now: Instant) {
         for _ in 0..limits::CONNECTIONS {
             let stream = match self.listener.accept() {
@@ -177,7 +177,7 @@ impl Serving {
             };
             if self.connections.len() >= limits::CONNECTIONS {
                 let oldest = self.connections.iter().position(Connection::is_hearing);
-                // None of them can be closed: this one is.
+                // If no connection can be replaced, this one is closed.
                 let Some(oldest) = oldest else { continue };
                 self.connections.remove(oldest);
             }

@@ -1,4 +1,4 @@
-//! The metrics of clients: connections by identity, refusals by reason, and the end of the certificate.
+//! The metrics of clients: connections by identity, refusals by reason, and the expiry of the certificate.
 
 use super::writer::{Kind, Value, Writer};
 use crate::refusals::Reason;
@@ -9,10 +9,10 @@ use crate::worker::Shared;
 #[derive(Debug, Default)]
 pub(super) struct Access {
     refused: Vec<(&'static str, u64)>,
-    /// Identities that are proved by a certificate or by the kernel. Those that are just an address are left out: there may
-    /// be a new one each minute, and each would be a series for ever.
+    /// Identities proved by a certificate or by the kernel, with their connections. Identities that are only an address
+    /// are omitted: there may be a new one each minute, and each would be a series for ever.
     identities: Vec<(String, usize)>,
-    /// Of the server's certificate, in seconds since 1970.
+    /// The expiry of the server's certificate, in seconds since 1970.
     end: Option<u64>,
 }
 

@@ -1,7 +1,8 @@
-//! The metrics of a server for Prometheus: names, units and labels, from the counts of one reading.
+//! The metrics of a server for Prometheus: names, units and labels, from one reading of the counts.
 //!
-//! The names of a device are those of node_exporter behind `blkmq_disk_`. Labels are names of devices and exports,
-//! operations and stages, and the identities of clients, as certificates and the kernel name them: nothing that clients choose.
+//! The names of device metrics are those of node_exporter with the prefix `blkmq_disk_`. Labels are names of devices
+//! and exports, operations and stages, and identities of clients given by certificates and the kernel: nothing that
+//! clients can choose.
 
 mod access;
 mod process;
@@ -18,11 +19,11 @@ use writer::{Kind, Value, Writer, seconds};
 
 /// Operations, in the order of the counts.
 const OPS: [&str; 4] = ["read", "write", "discard", "flush"];
-/// The ends of the buckets of a histogram: powers of two in nanoseconds, from 1.024 us to 8.59 s, which are ends of the
-/// finer buckets that are counted, too.
+/// The upper bounds of histogram buckets: powers of two in nanoseconds, from 1.024 us to 8.59 s, which coincide with
+/// bounds of the finer buckets that are counted.
 const ENDS: std::ops::Range<u32> = 10..34;
 
-/// The metrics of the server, as text.
+/// Returns the metrics of the server as text.
 ///
 /// # Errors
 /// If the server must not count.
@@ -35,7 +36,7 @@ pub(crate) fn text(shared: &Shared, format: Format) -> Result<String, String> {
     Ok(written(&stat, &queues, &tags, &Access::of(shared), format))
 }
 
-/// Driver tags in use by all hardware queues.
+/// Returns the driver tags in use on all hardware queues.
 fn tags_in_use(service: &blkmq::Service<blkmq::AlignedBuf>) -> u64 {
     let queue = service.queue();
     let device = queue.plan().device;
@@ -73,7 +74,7 @@ fn written(
     out.end()
 }
 
-/// The names of devices; those that are not unique have their numbers in front.
+/// Returns the names of devices; ambiguous ones are prefixed with their numbers.
 fn names(devices: &[DeviceStat]) -> Vec<String> {
     let same = |name: &str| devices.iter().filter(|device| device.name == name).count();
     let name = |(number, device): (usize, &DeviceStat)| match same(&device.name) {
@@ -86,7 +87,7 @@ fn names(devices: &[DeviceStat]) -> Vec<String> {
 /// A family of counters of a device.
 type DiskFamily = (&'static str, &'static str, fn(&DeviceStat) -> Value);
 
-/// As node_exporter has them.
+/// The families of node_exporter.
 const DISK: [DiskFamily; 17] = [
     ("blkmq_disk_reads_completed", "Reads that ended, as requests.", |it| ios(it, 0)),
     ("blkmq_disk_reads_merged", "Reads merged into another.", |it| merged(it, 0)),
@@ -150,7 +151,7 @@ fn disks(out: &mut Writer, devices: &[(&str, &DeviceStat)]) {
     }
 }
 
-/// Requests that have not ended.
+/// Writes the unfinished requests.
 fn held(out: &mut Writer, exports: &[ExportStat]) {
     out.family("blkmq_export_outstanding", Kind::Gauge, "Requests that have not ended, by place.");
     for export in exports {
@@ -238,7 +239,7 @@ fn for_ops(out: &mut Writer, exports: &[ExportStat], of: fn(&ExportStat, usize) 
     }
 }
 
-/// The histograms. Those of an operation that an export has never had are left out.
+/// Writes the histograms, omitting operations that an export has never had.
 fn durations(out: &mut Writer, exports: &[ExportStat]) {
     out.family(
         "blkmq_request_duration_seconds",
@@ -257,7 +258,7 @@ fn durations(out: &mut Writer, exports: &[ExportStat]) {
     }
 }
 
-/// By the end of a bucket, in seconds: the times below it.
+/// Returns the cumulative counts by the upper bound of a bucket in seconds.
 fn buckets(times: &Times) -> impl Iterator<Item = (String, u64)> {
     ENDS.map(|power| {
         let end = 1 << power;

@@ -4,13 +4,13 @@ use super::writer::{Kind, Value, Writer};
 use std::fs;
 
 pub(super) fn write(out: &mut Writer) {
-    // The fields of `stat` behind the name in parentheses, which may have spaces.
+    // The fields of `stat` after the name in parentheses, which may contain spaces.
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<u64> = stat
         .rsplit_once(')')
         .map(|(_, rest)| rest.split_whitespace().map(|it| it.parse().unwrap_or(0)).collect())
         .unwrap_or_default();
-    // By the numbers of proc(5), less those of the first two fields and one.
+    // By the numbers of proc(5), which count from one and include the first two fields.
     let field = |number: usize| fields.get(number - 3).copied();
     let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
     if let (Some(user), Some(system)) = (field(14), field(15)) {
@@ -41,7 +41,7 @@ pub(super) fn write(out: &mut Writer) {
     }
 }
 
-/// When the machine was booted, in seconds of Unix time.
+/// Returns the boot time in seconds since 1970.
 fn booted() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()

@@ -1,4 +1,5 @@
-//! The metrics of promises: how exports fare, their goals, floors and ceilings, and the bounds of goals on others.
+//! The metrics of promises: the condition of exports, their goals, floors and ceilings, and the bounds that goals
+//! impose on others.
 
 use super::writer::{Kind, Value, Writer};
 use crate::figures::{DeviceStat, ExportStat, GoalStat, State};

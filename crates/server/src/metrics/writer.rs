@@ -1,11 +1,11 @@
-//! Writes families of samples in the text form of Prometheus 0.0.4 or of OpenMetrics 1.0.
+//! Writes families of samples in the text format of Prometheus 0.0.4 or of OpenMetrics 1.0.
 //!
-//! The counts are gathered when they are asked for, so there is no registry. A client library would need its collector
-//! for that, and writes only one of the two forms.
+//! The counts are read when they are requested, so there is no registry. A client library would need its collector for
+//! that, and writes only one of the two formats.
 
 use std::fmt::Write;
 
-/// A form of the text.
+/// A text format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Format {
     /// Prometheus, version 0.0.4.
@@ -16,7 +16,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The form that a client's `Accept` header asks for. Clients that do not name OpenMetrics get the older form.
+    /// Returns the format that a client's `Accept` header requests. Clients that do not name OpenMetrics get the older
+    /// format.
     #[must_use]
     pub fn wanted_by(accept: &str) -> Self {
         let names = |range: &str| range.trim_start().starts_with("application/openmetrics-text");
@@ -56,7 +57,7 @@ pub(super) type Labels<'a> = [(&'static str, &'a str)];
 pub(super) struct Writer {
     out: String,
     format: Format,
-    /// The name of the present family, without `_total`.
+    /// The name of the current family, without `_total`.
     family: &'static str,
     kind: Kind,
 }
@@ -74,7 +75,7 @@ impl Writer {
             Kind::Gauge => ("", "gauge"),
             Kind::Histogram => ("", "histogram"),
         };
-        // In OpenMetrics the suffix belongs to the sample.
+        // In OpenMetrics only the sample has the suffix.
         let suffix = if self.format == Format::Prometheus { total } else { "" };
         self.line(format_args!("# TYPE {family}{suffix} {word}"));
         let unit = ["seconds", "bytes"]
@@ -92,7 +93,7 @@ impl Writer {
         self.put(suffix, labels, None, value);
     }
 
-    /// A histogram from its cumulative counts: upper bounds in seconds as text, and below them all.
+    /// Writes a histogram from its cumulative counts, with upper bounds in seconds as text, followed by the total.
     pub(super) fn histogram(
         &mut self,
         labels: &Labels<'_>,
@@ -146,14 +147,14 @@ impl Writer {
     }
 }
 
-/// Nanoseconds as seconds, exactly, without zeroes at the end but for one.
+/// Formats nanoseconds as seconds, exactly, without trailing zeroes except for one.
 pub(super) fn seconds(ns: u64) -> String {
     let text = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
     let short = text.trim_end_matches('0');
     if short.ends_with('.') { format!("{short}0") } else { short.to_owned() }
 }
 
-/// The value of a label between quotes.
+/// Escapes the value of a label.
 fn escape(out: &mut String, text: &str) {
     for one in text.chars() {
         match one {

@@ -1,7 +1,7 @@
 //! [`Keeper`]: a thread for the commands of a device that wait for its serving thread.
 //!
-//! START_DEV reads the partitions, STOP_DEV waits for requests, DEL_DEV for the last reference. None of them may keep the
-//! serving thread waiting, and none of them may keep the end of the server waiting for ever.
+//! START_DEV waits for the partitions to be read, STOP_DEV for requests, DEL_DEV for the last reference. None of these
+//! may delay the serving thread, or delay the end of the server for ever.
 
 use blkmq::Nanos;
 use blkmq_ublk::control::{Device, UblkError};
@@ -14,26 +14,26 @@ use std::time::Duration;
 /// The next command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Command {
-    /// To so many sectors.
+    /// Resize to this many sectors.
     Resize(u64),
     Stop,
     Delete,
 }
 
-/// The serving thread's side.
+/// The serving thread's handle.
 #[derive(Debug)]
 pub(super) struct Keeper {
     commands: Sender<Command>,
-    /// Closed by the thread's end.
+    /// Closed when the thread ends.
     over: Receiver<()>,
     has_stopped: bool,
 }
 
 impl Keeper {
-    /// Starts the device, and tells `started`. A device that does not start is stopped.
+    /// Starts the device, and notifies `started`. A device that does not start is stopped.
     ///
     /// # Errors
-    /// If the system has no thread left.
+    /// If no thread can be started.
     pub(super) fn start(
         device: Arc<Device>,
         started: Sender<Result<(), UblkError>>,
@@ -43,7 +43,7 @@ impl Keeper {
         let run = move || {
             let result = device.start();
             let has_started = result.is_ok();
-            // The server may have given up waiting.
+            // The server may have stopped waiting.
             let _ = started.send(result);
             if !has_started {
                 log(&device, device.stop());
@@ -61,27 +61,27 @@ impl Keeper {
             }
             drop(end);
         };
-        // It is not joined: a command that never ends must not keep the server.
+        // Not joined: a command that never ends must not delay the server.
         Builder::new().name("ublk control".to_owned()).spawn(run)?;
         Ok(Self { commands, over, has_stopped: false })
     }
 
-    /// Gives the device another size, in sectors.
+    /// Changes the size of the device, in sectors.
     pub(super) fn resize(&self, sectors: u64) {
-        // Without the thread the device has ended.
+        // If the thread has ended, the device has ended.
         let _ = self.commands.send(Command::Resize(sectors));
     }
 
-    /// Stops the device, once.
+    /// Stops the device; further calls have no effect.
     pub(super) fn stop(&mut self) {
         if !self.has_stopped {
             self.has_stopped = true;
-            // Its end is seen by `delete`.
+            // `delete` waits for its end.
             let _ = self.commands.send(Command::Stop);
         }
     }
 
-    /// Deletes the device. Returns false if it is still there after `bound`.
+    /// Deletes the device. Returns false if it still exists after `bound`.
     pub(super) fn delete(self, bound: Nanos) -> bool {
         let _ = self.commands.send(Command::Delete);
         let waited = self.over.recv_timeout(Duration::from_nanos(bound.0));

@@ -1,15 +1,16 @@
-//! Exports as block devices of this machine: ublk, a thread for each.
+//! Exports as block devices of this machine: ublk, with a thread for each.
 //!
-//! A [`Ublk`](crate::Ublk) shows an export of the server as `/dev/ublkbN`: the same disk, group, promises and counts as its
-//! NBD clients have. The thread owns the queues of the device and a client of the disk. In a turn it takes requests from
-//! the kernel, pushes their I/Os as one plug, reaps completions, and gives all answers to the kernel with one call.
+//! A [`Ublk`](crate::Ublk) presents an export of the server as `/dev/ublkbN`, with the same disk, group, promises and
+//! counts as for its NBD clients. The thread owns the queues of the device and a client of the disk. In a turn it takes
+//! requests from the kernel, pushes their I/Os as one plug, reaps completions, and passes all answers to the kernel
+//! with one call.
 //!
 //! | file | step |
 //! |---|---|
 //! | `backend/mod.rs` | the thread: turns, and the end of the device |
-//! | `backend/serve.rs` | requests become I/Os, completions become answers |
+//! | `backend/serve.rs` | converts requests to I/Os, completions to answers |
 //! | `keeper.rs` | a second thread for commands that wait for the first |
-//! | `params.rs` | the limits of the disk in the words of the kernel |
+//! | `params.rs` | the limits of the disk as parameters of the kernel |
 
 mod backend;
 mod keeper;
@@ -27,13 +28,13 @@ use std::sync::mpsc::channel;
 use std::thread::Builder;
 use std::time::Duration;
 
-/// The longest start of a block device: its partitions are read.
+/// The maximum duration of the start of a block device, whose partitions are read.
 const STARTS: Duration = Duration::from_secs(30);
 
-/// Starts the thread of `export`, which is served, and waits until the block device is there.
+/// Starts the thread of `export`, which is in service, and waits until the block device exists.
 ///
 /// # Errors
-/// If the device is refused, or does not start in time. Its thread ends then.
+/// If the device is refused, or does not start in time. Then its thread ends.
 pub(crate) fn start(shared: &Arc<Shared>, export: &Export, settings: Ublk) -> Result<(), String> {
     let exports = shared.exports.now();
     let has_number = |other: &&Served| {
@@ -42,7 +43,7 @@ pub(crate) fn start(shared: &Arc<Shared>, export: &Export, settings: Ublk) -> Re
     if let Some(other) = exports.all().find(has_number) {
         return Err(format!("it is the block device of the export '{}'", other.info.name));
     }
-    // Kept over the start, the table would hold exports that are removed in that time.
+    // If it were held during the start, the table would keep exports alive that are removed in the meantime.
     drop(exports);
     let (told, started) = channel();
     let run = || -> io::Result<Running> {

@@ -1,21 +1,21 @@
-//! The limits of a disk and of an export, in the words of the kernel.
+//! The limits of a disk and of an export, as parameters of the kernel.
 
 use crate::export::{Cache, Served};
 use blkmq::core::Limits;
 use blkmq::{SECTOR_SIZE, WriteCache};
 use blkmq_ublk::wire::{FUA, Params, READ_ONLY, ROTATIONAL, VOLATILE_CACHE};
 
-/// The most bytes of a discard, or of zeroes, that are announced. The disk gets them in steps.
+/// The maximum length in bytes of a discard or of zeroes that is announced. The disk gets it in steps.
 const LONGEST_RANGE: u64 = 1 << 30;
 
-/// The facts that parameters are made of.
+/// The facts from which parameters are derived.
 pub(super) struct Facts {
     pub(super) start: u64,
     pub(super) bytes: u64,
     pub(super) is_read_only: bool,
     pub(super) discards: bool,
     pub(super) cache: Cache,
-    /// The most bytes of a read or write.
+    /// The maximum length of a read or write in bytes.
     pub(super) portion: usize,
 }
 
@@ -31,12 +31,12 @@ impl Facts {
         }
     }
 
-    /// The parameters of the block device, on a disk with these limits.
+    /// Returns the parameters of the block device, on a disk with these limits.
     pub(super) fn params(&self, limits: &Limits, cache: WriteCache) -> Params {
         let sector = u64::from(SECTOR_SIZE);
         let logical = limits.logical_block_size;
         let physical = limits.physical_block_size.max(logical);
-        // Without a cache, or where each write goes through it, a flush has nothing to do.
+        // Without a cache, or if each write goes through it, a flush has no effect.
         let is_cached = cache != WriteCache::Through && self.cache == Cache::Writeback;
         let chosen = [
             (self.is_read_only, READ_ONLY),
@@ -44,7 +44,7 @@ impl Facts {
             (is_cached, VOLATILE_CACHE | FUA),
         ];
         let range = |is: bool| if is { (LONGEST_RANGE / sector) as u32 } else { 0 };
-        // A boundary of the disk is none of an export that begins elsewhere.
+        // A chunk boundary of the disk does not apply to an export that is not aligned to it.
         let chunk = u64::from(limits.chunk_sectors) * sector;
         let has_chunks = chunk > 0 && self.start.is_multiple_of(chunk);
         Params {
@@ -62,7 +62,7 @@ impl Facts {
                 limits.discard_granularity.max(physical)
             },
             max_discard_sectors: range(self.discards && !self.is_read_only),
-            // Where the disk has none, buffers of zeroes are written.
+            // If the disk lacks the operation, zeroed buffers are written.
             max_zeroes_sectors: range(!self.is_read_only),
         }
     }

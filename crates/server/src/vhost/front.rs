@@ -1,4 +1,4 @@
-//! [`Front`]: a connection of a front end.
+//! [`Front`]: the connection of a front end.
 
 use crate::clients::{Figures, Listed};
 use crate::export::{Cache, Seat};
@@ -16,9 +16,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Messages that are carried out before the rings are looked at again.
+/// The maximum number of messages handled before the rings are served again.
 const MESSAGES: usize = 32;
-/// The most bytes of a discard, or of zeroes, that are announced. The disk gets them in steps.
+/// The maximum length in bytes of a discard or of zeroes that is announced. The disk gets it in steps.
 const LONGEST_RANGE: u64 = 1 << 30;
 
 /// The requests that must finish before a message is answered.
@@ -42,23 +42,24 @@ pub(super) struct Front {
     receiver: Receiver,
     pub(super) session: Session,
     pub(super) seat: Seat,
-    /// The process that has connected.
+    /// The process that connected.
     pub(super) identity: Identity,
-    /// Its place in the list of clients.
+    /// Its entry in the list of clients.
     listed: Listed,
-    /// The rules of the export by which it was let in.
+    /// The version of the export's rules under which it was admitted.
     rules: u32,
-    /// The message that waits. The next one is not received before.
+    /// The message that waits for a drain. The next message is not received before.
     pub(super) drain: Option<Drain>,
-    /// The connection ends when its requests have finished. Their answers are dropped.
+    /// Whether the connection ends when its requests have finished. Their answers are dropped.
     pub(super) is_over: bool,
     /// Requests in flight, by queue.
     pub(super) in_flight: Vec<u32>,
-    /// The kicks that are watched, by queue.
+    /// The kick descriptors being watched, by queue.
     kicks: Vec<Option<Arc<OwnedFd>>>,
-    /// The monitor has been sent a message about the size. One that has connected again may know that of a former server.
+    /// Whether the monitor has been notified of the size. A monitor that has reconnected may know the size from a
+    /// previous server.
     pub(super) is_told: bool,
-    /// Lines about messages that were refused.
+    /// Limits the log lines about refused messages.
     refused: Rarely,
     pub(super) totals: Totals,
 }
@@ -76,7 +77,7 @@ impl Front {
             is_read_only: seat.is_read_only(),
             block: seat.info.blocks.min(),
             discard: announced(seat.discard),
-            // Where the disk has none, buffers of zeroes are written.
+            // If the disk lacks the operation, zeroed buffers are written.
             zeroes: LONGEST_RANGE,
             queues: settings.queues,
             name: seat.info.name.clone(),
@@ -87,7 +88,7 @@ impl Front {
             socket,
             receiver: Receiver::default(),
             session,
-            // Looked at again in the first turn: they may have changed since the front end was let in.
+            // Checked again in the first turn: the rules may have changed since the front end was admitted.
             rules: seat.allow.version().wrapping_sub(1),
             seat,
             identity,
@@ -106,11 +107,11 @@ impl Front {
         &self.socket
     }
 
-    /// Carries out messages that have arrived, until one has to wait for a drain. The kicks of queues have the numbers from
-    /// `first` on.
+    /// Handles messages that have arrived, until one must wait for a drain. The event numbers of kicks begin at
+    /// `first`.
     ///
     /// # Errors
-    /// If the connection is over, with the reason unless the front end has closed it.
+    /// If the connection has ended, with the reason unless the front end has closed it.
     pub(super) fn hear(
         &mut self,
         now: Instant,
@@ -151,8 +152,8 @@ impl Front {
         sent.map_err(|error| if is_end(&error) { None } else { Some(error.to_string()) })
     }
 
-    /// Watches the kicks of the rings that run, and no others: the front end has their descriptors, too, so that they
-    /// would not leave by being closed.
+    /// Watches exactly the kicks of the running rings. The front end has their descriptors, too, so closing them here
+    /// would not remove them from the epoll set.
     fn follow_kicks(&mut self, sleeper: &Sleeper, first: u64) -> io::Result<()> {
         for (number, (queue, watched)) in
             (first..).zip(self.session.queues().iter().zip(&mut self.kicks))
@@ -176,10 +177,10 @@ impl Front {
         Ok(())
     }
 
-    /// Takes the kicks of a queue; its ring is looked at in every turn.
+    /// Consumes the kicks of a queue; its ring is polled in every turn.
     pub(super) fn kicked(&self, queue: usize) {
         if let Some(Some(kick)) = self.kicks.get(queue) {
-            // A descriptor that is no counter is the front end's mistake, and wakes this thread alone.
+            // A descriptor that is not an eventfd is the front end's mistake, and only wakes this thread.
             let _ = rustix::io::read(&**kick, &mut [0; 8]);
         }
     }
@@ -191,7 +192,7 @@ impl Front {
         })
     }
 
-    /// Asks all drivers for kicks. Returns whether one of them has a request by now.
+    /// Requests kicks from all drivers. Returns whether one of them already has a request.
     pub(super) fn arm(&mut self) -> bool {
         let mut has_some = false;
         for queue in 0..self.in_flight.len() {
@@ -200,7 +201,7 @@ impl Front {
         has_some
     }
 
-    /// Returns whether the requests have finished for which a message waits.
+    /// Returns whether the requests for which a message waits have finished.
     pub(super) fn has_drained(&mut self, drain: Drain) -> bool {
         let queues = match drain {
             Drain::Queue(queue) => queue..queue + 1,
@@ -215,7 +216,7 @@ impl Front {
     /// Answers the message that has waited.
     ///
     /// # Errors
-    /// If the front end is gone.
+    /// If the front end has disconnected.
     pub(super) fn end_drain(
         &mut self,
         drain: Drain,
@@ -235,12 +236,12 @@ impl Front {
     pub(super) fn break_off(&mut self, queue: usize, sleeper: &Sleeper) {
         self.session.queue(queue).0.break_off();
         if let Some(kick) = self.kicks[queue].take() {
-            // It was watched.
+            // It was being watched.
             let _ = sleeper.forget(&*kick);
         }
     }
 
-    /// Returns whether the rules of its export, which a reload may have changed, let it in.
+    /// Returns whether the rules of its export, which a reload may have changed, admit it.
     pub(super) fn is_allowed(&mut self) -> bool {
         let rules = self.seat.allow.version();
         if rules == self.rules {
@@ -250,7 +251,7 @@ impl Front {
         self.seat.allow.allows(&self.identity)
     }
 
-    /// Writes its figures down for the list of clients. Returns the number by which it is known if an operator wants its end.
+    /// Updates its figures in the list of clients. Returns its number if an operator wants to close it.
     pub(super) fn shall_end(&self) -> Option<u64> {
         let Totals { requests, read, written } = self.totals;
         let in_flight = self.in_flight.iter().map(|count| u64::from(*count)).sum();
@@ -258,15 +259,15 @@ impl Front {
         shall_end.then(|| self.listed.number())
     }
 
-    /// Returns whether its export is removed.
+    /// Returns whether its export has been removed.
     pub(super) fn is_withdrawn(&self) -> bool {
         self.seat.is_withdrawn()
     }
 
-    /// Leaves the descriptors that are watched, and logs the end.
+    /// Stops watching its descriptors, and logs the end.
     pub(super) fn end(self, sleeper: &Sleeper, export: &str) {
         for kick in self.kicks.iter().flatten() {
-            // It was watched.
+            // It was being watched.
             let _ = sleeper.forget(&**kick);
         }
         let Totals { requests, read, written } = self.totals;

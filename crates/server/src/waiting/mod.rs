@@ -1,4 +1,4 @@
-//! A thread that serves clients waits for its next turn: the disks that it looks after, and the way it sleeps.
+//! How a thread that serves clients waits for its next turn: its disk clients, and its way to sleep.
 
 mod spin;
 
@@ -12,11 +12,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// The thread's client of a disk. Without I/Os of its own in flight it is left alone: a thread that looks at a disk does
-/// whatever is due there, for other threads too, and these wait while it is kept from that by clients of its own.
+/// The thread's client of a disk. It is not polled while it has no I/Os in flight: a thread that polls a disk does all
+/// work that is due there, also for other threads, and these wait if its own clients delay it.
 pub(crate) struct DiskClient {
     pub(crate) client: Client<AlignedBuf>,
-    /// Its descriptor has an event: there may be work that others count on.
+    /// Whether its descriptor has an event: there may be work that other threads rely on.
     pub(crate) is_called: bool,
 }
 
@@ -29,7 +29,7 @@ impl DiskClient {
         self.is_called || self.client.outstanding() > 0
     }
 
-    /// Flushes the plug, and passes each I/O that has ended or was refused to `ended`.
+    /// Flushes the plug, and passes each completed or refused I/O to `ended`.
     pub(crate) fn reap(&mut self, mut ended: impl FnMut(Cookie, IoResult, AlignedBuf)) {
         self.is_called = false;
         let client = &mut self.client;
@@ -43,13 +43,12 @@ impl DiskClient {
     }
 }
 
-/// The descriptors that a thread waits for, each with a number.
+/// The descriptors for which a thread waits, each with a number.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     epoll: OwnedFd,
     clock: Clock,
-    /// The experience of looking at the descriptors before sleeping; `None` for a thread that has something better to look
-    /// at.
+    /// Learns whether to poll the descriptors before sleeping; `None` for a thread that polls its clients instead.
     spin: Option<Spin>,
 }
 
@@ -60,16 +59,16 @@ impl Sleeper {
         Ok(Self { spin: Some(Spin::default()), ..Self::without_looks(clock)? })
     }
 
-    /// As [`new`](Self::new), for a thread that looks at its clients itself before it waits.
+    /// Like [`new`](Self::new), for a thread that polls its clients before it waits.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// See [`new`](Self::new).
     pub(crate) fn without_looks(clock: Clock) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self { epoll, clock, spin: None })
     }
 
-    /// Waits for `what` to become readable, too; its events have this number.
+    /// Adds `what` to the descriptors; its events have this number.
     ///
     /// # Errors
     /// If the system refuses.
@@ -78,16 +77,16 @@ impl Sleeper {
         Ok(epoll::add(&self.epoll, what, data, epoll::EventFlags::IN)?)
     }
 
-    /// Waits for `what` no more.
+    /// Removes `what` from the descriptors.
     ///
     /// # Errors
-    /// If it was not waited for.
+    /// If `what` was not watched.
     pub(crate) fn forget(&self, what: impl AsFd) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, what)?)
     }
 
-    /// Sleeps for `most` until there is an event, unless a disk has something to reap. Events of `disks` have the numbers
-    /// from `first` on.
+    /// Sleeps for at most `most` until there is an event, unless a disk has something to reap. Events of `disks` have
+    /// the numbers from `first` on.
     ///
     /// # Errors
     /// If the kernel refuses to wait.
@@ -107,7 +106,7 @@ impl Sleeper {
         }
         let is_exact = Nanos::ZERO < left && left < most;
         let slept = self.look_and_sleep(left, is_exact, events);
-        // Each `prepare_wait` needs its end, even after an error. Most turns are for sockets only.
+        // Each `prepare_wait` must be ended, even after an error. Most turns only involve sockets.
         for (number, DiskClient { client, .. }) in (first..).zip(disks) {
             if slept.is_err() || events.iter().any(|event| event.data.u64() == number) {
                 client.end_wait();
@@ -121,7 +120,7 @@ impl Sleeper {
         }
     }
 
-    /// Looks for events for a moment, where that pays, and then sleeps.
+    /// Polls briefly for events, if that pays, and then sleeps.
     fn look_and_sleep(
         &mut self,
         left: Nanos,
@@ -150,7 +149,7 @@ impl Sleeper {
         self.sleep(left, is_exact, events)
     }
 
-    /// epoll's own timeout has whole milliseconds; the times of disks are waited for by poll, at the price of a further
+    /// epoll's own timeout has a resolution of milliseconds; poll waits for the times of disks, at the cost of another
     /// system call.
     fn sleep(
         &self,

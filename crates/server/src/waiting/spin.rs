@@ -1,24 +1,25 @@
-//! Whether a worker looks for requests a little longer before it sleeps.
+//! Decides whether a worker polls for a while before it sleeps.
 //!
-//! A client with one request at a time sends the next one some microseconds after a reply. To sleep in between costs the
-//! wake-up of a processor that has gone idle, which takes longer than that. A worker that looks again and again in
-//! between, giving the processor away each time, answers sooner and takes no more processor time. It learns when that
-//! does not pay: while nothing comes, and while other threads want the processor.
+//! A client with one request at a time sends the next one some microseconds after a reply. If the worker sleeps in
+//! between, it has to wait for an idle processor to wake up, which takes longer. A worker that polls, yielding the
+//! processor each time, answers sooner and takes no more processor time. It learns when polling does not pay: while
+//! nothing arrives, and while other threads want the processor.
 
 use blkmq::{Clock, Instant, Nanos};
 
-/// How long a worker looks before it sleeps: about the time of a wake-up.
+/// The maximum duration of polling: about the time of a wake-up.
 const LONGEST: Nanos = Nanos::from_micros(40);
-/// A look that takes this long was interrupted by a thread that wants the processor.
+/// A poll that takes this long was interrupted by a thread that wants the processor.
 const INTERRUPTED: Nanos = Nanos::from_micros(10);
-/// A client whose next request is there so soon has several in flight. Sleep gathers more of them for the next turn.
+/// A client whose next request arrives this soon has several in flight. Sleeping gathers more of them for the next
+/// turn.
 const SOON: Nanos = Nanos::from_micros(5);
-/// Waits in a row without success before looking is left out.
+/// Consecutive unsuccessful waits after which polling is skipped.
 const GIVE_UP: u32 = 4;
-/// Waits that sleep immediately before one looks again, at least and at most.
+/// The minimum and maximum number of waits without polling before the next attempt.
 const LEFT_OUT: std::ops::RangeInclusive<u32> = 32..=4096;
 
-/// The experience of a worker.
+/// What a worker has learned.
 #[derive(Debug)]
 pub(crate) struct Spin {
     in_vain: u32,
@@ -26,7 +27,7 @@ pub(crate) struct Spin {
     try_again: u32,
 }
 
-/// The waits of a worker that looks before it sleeps.
+/// The polls of one wait.
 #[derive(Debug)]
 pub(crate) struct Looks {
     clock: Clock,
@@ -41,7 +42,7 @@ impl Default for Spin {
 }
 
 impl Spin {
-    /// Begins a wait; `None` if it should sleep immediately.
+    /// Begins a wait. Returns `None` if the worker should sleep immediately.
     pub(crate) fn begin(&mut self, clock: Clock) -> Option<Looks> {
         if self.in_vain >= GIVE_UP && self.left_out < self.try_again {
             self.left_out += 1;
@@ -52,7 +53,7 @@ impl Spin {
         Some(Looks { clock, begun, last: begun })
     }
 
-    /// A look found nothing. True if another one is worth it.
+    /// Called when a poll found nothing. Returns whether to poll again.
     pub(crate) fn goes_on(&mut self, looks: &mut Looks) -> bool {
         std::thread::yield_now();
         self.judge(looks, looks.clock.now())
@@ -72,12 +73,12 @@ impl Spin {
         goes_on
     }
 
-    /// A look found something that was worth it, however soon it came: nothing would have been gathered by a sleep.
+    /// Called when polling found something that a sleep would not have gathered, however soon it came.
     pub(crate) fn paid(&mut self) {
         *self = Self::default();
     }
 
-    /// A look found something.
+    /// Called when a poll found something.
     pub(crate) fn found(&mut self, looks: &Looks) {
         self.learn(looks.clock.now() - looks.begun);
     }
@@ -95,7 +96,7 @@ impl Spin {
 mod tests {
     use super::*;
 
-    /// A wait whose looks take this long each, and find nothing; returns how many there were.
+    /// Simulates a wait whose polls take `each` and find nothing. Returns the number of polls.
     fn wait(spin: &mut Spin, each: Nanos) -> u32 {
         let Some(mut looks) = spin.begin(Clock::start()) else { return 0 };
         let begun = looks.begun;

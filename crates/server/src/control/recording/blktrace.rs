@@ -7,24 +7,24 @@ use blkmq_trace::record::Record;
 use blkmq_trace::{Order, Stream};
 use std::sync::Arc;
 
-/// Notes that are taken from the queue at a time.
+/// The maximum number of notes taken from the queue at a time.
 const AT_A_TIME: usize = 1024;
-/// Bytes of a note in the memory of a trace.
+/// The size of a note in the memory of a trace, in bytes.
 const NOTE: u64 = 40;
 
 pub(super) struct Blktrace {
     shared: Arc<Shared>,
-    /// The place of its device.
+    /// The index of its disk.
     disk: usize,
     trace: Trace,
     stream: Stream,
     recorded: u64,
-    /// No note was there when it was last looked for some.
+    /// Whether the last poll found no note.
     is_idle: bool,
 }
 
 impl Blktrace {
-    /// Begins a trace with `buffer` bytes for each elevator of the device at `disk`.
+    /// Begins a trace of the device at `disk`, with `buffer` bytes for each elevator.
     pub(super) fn begin(
         shared: &Arc<Shared>,
         disk: usize,
@@ -37,7 +37,7 @@ impl Blktrace {
         Ok(Self { shared, disk, trace, stream, recorded: 0, is_idle: false })
     }
 
-    /// Takes up to [`AT_A_TIME`] notes; true if there may be more.
+    /// Takes up to [`AT_A_TIME`] notes. Returns whether there may be more.
     fn read(&mut self) -> bool {
         let before = self.recorded;
         let Self { trace, stream, recorded, .. } = self;
@@ -55,7 +55,7 @@ impl Blktrace {
     }
 }
 
-/// The name of the export whose I/Os are of `group`.
+/// Returns the name of the export that has `group`.
 fn name(shared: &Shared, disk: usize, group: GroupIndex) -> String {
     let exports = shared.exports.now();
     let mut all = exports.all().filter(|export| export.disk == disk);
@@ -83,7 +83,7 @@ impl Source for Blktrace {
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
-        // It is refused for a queue that has failed, and then there are no more events either.
+        // This fails only for a failed queue, which has no more events.
         let _ = self.shared.disks[self.disk].service().end_trace(&self.trace);
         while self.read() {}
         self.write(Order::End, out);

@@ -1,5 +1,5 @@
-//! A log of the calls of a device's scheduler, as a source of bytes. All of them come at its end, because only then the
-//! length of each part is known.
+//! A log of the calls of a device's scheduler. All bytes are produced at its end, because only then is the length of
+//! each part known.
 
 use super::session::{Counts, Source};
 use crate::worker::Shared;
@@ -7,12 +7,12 @@ use blkmq::{Instant, Nanos, PolicyObserver, TraceError};
 use blkmq_trace::elevator_log::{ElevatorLog, Log};
 use std::sync::Arc;
 
-/// How long I/Os in flight may take to end, so that the device gets a new instance of its scheduler.
+/// How long to wait for I/Os in flight, so that the device can get a new instance of its scheduler.
 const PATIENCE: Nanos = Nanos::from_secs(5);
 
 pub(super) struct Elevator {
     shared: Arc<Shared>,
-    /// The place of its device.
+    /// The index of its disk.
     disk: usize,
     log: ElevatorLog,
     counts: Counts,
@@ -40,7 +40,7 @@ impl Source for Elevator {
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
-        // It is refused for a queue that has failed, whose scheduler is asked no more.
+        // This fails only for a failed queue, whose scheduler is not called any more.
         let _ = self.shared.disks[self.disk].service().unobserve_policies();
         let bytes = self.log.bytes(&format!("blkmqctl elevator-log --device={}", self.disk + 1));
         if let Ok(log) = Log::parse(&bytes) {

@@ -1,6 +1,6 @@
-//! The form in which a recording travels behind its [`Answer::Recording`]: frames, each a length of four bytes, the
-//! highest first, and as many bytes of the recording. A frame without bytes is the last one, and a line of JSON follows
-//! it, an [`Ended`]. A client that shuts down its side for writing asks for the end, and gets the rest.
+//! The format of a recording after its [`Answer::Recording`]: frames, each with a length of four bytes in big-endian
+//! order, and as many bytes of the recording. An empty frame is the last one, and is followed by a line of JSON, an
+//! [`Ended`]. A client that shuts down its writing side requests the end, and gets the remaining bytes.
 
 use super::session::Ended;
 use crate::control::{Answer, CallError, Request};
@@ -10,12 +10,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often a client that waits for bytes looks whether it is to ask for the end.
+/// How often a client that waits for bytes checks whether it should request the end.
 const LOOKS: Duration = Duration::from_millis(50);
-/// The most bytes that are passed on at a time.
+/// The maximum number of bytes passed on at a time.
 const AT_A_TIME: usize = 64 << 10;
 
-/// Appends a frame with the bytes that `fill` appends, or nothing if it appends none.
+/// Appends a frame with the bytes that `fill` appends, or nothing if there are none.
 pub(super) fn frame<R>(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     let begin = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -34,7 +34,7 @@ pub(super) fn end(out: &mut Vec<u8>, ended: &Ended) {
     out.push(b'\n');
 }
 
-/// Why a client has no recording, or not all of it.
+/// The reason why a client has no recording, or only a part.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The server did not answer.
@@ -43,15 +43,15 @@ pub enum RecordError {
     /// The server refused; the text names the accepted values.
     #[error("{0}")]
     Refused(String),
-    /// The taker of the bytes has failed.
+    /// The callback that takes the bytes has failed.
     #[error("{0}")]
     Taker(io::Error),
-    /// The server went away before the end.
+    /// The server disconnected before the end.
     #[error("the server went away before the end: {0}")]
     Cut(io::Error),
 }
 
-/// A stream whose reader looks now and then whether it is to ask for the end.
+/// A stream whose reader periodically checks whether it should request the end.
 struct Asking<'a> {
     stream: UnixStream,
     ends: &'a dyn Fn() -> bool,
@@ -74,11 +74,12 @@ impl Read for Asking<'_> {
     }
 }
 
-/// Asks the server whose control listens on `socket` for a recording, [`Request::Trace`] or [`Request::ElevatorLog`],
-/// and passes its bytes to `take` as they come. Asks for the end once `ends` says so. Returns how it ended.
+/// Requests a recording, [`Request::Trace`] or [`Request::ElevatorLog`], from the server with its control socket at
+/// `socket`, and passes its bytes to `take` as they arrive. Requests the end once `ends` returns true. Returns how the
+/// recording ended.
 ///
 /// # Errors
-/// If the server does not answer, refuses or goes away, or `take` fails, which ends the recording.
+/// If the server does not answer, refuses or disconnects, or if `take` fails, which ends the recording.
 pub fn record(
     socket: &Path,
     request: &Request,

@@ -1,4 +1,4 @@
-//! Recordings under way, each between its source and the socket of its client, in the thread of that.
+//! Recordings in progress, each between its source and the socket of its client, on the client's thread.
 
 use super::blktrace::Blktrace;
 use super::elevator::Elevator;
@@ -13,23 +13,23 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How often a recording looks for events while its client takes them all.
+/// How often a recording polls for events while its client takes all bytes.
 const EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// The longest wait for a client to take the rest.
+/// The maximum wait for a client to take the remaining bytes.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 /// Like [`PATIENCE`], but when the server ends.
 const HURRY: Nanos = Nanos::from_millis(500);
-/// Bytes of memory that a trace may have for each elevator, in KiB.
+/// The accepted memory of a trace for each elevator, in KiB.
 const BUFFER: std::ops::RangeInclusive<u32> = 1..=160 << 10;
-/// Bytes of memory that a log may have.
+/// The accepted memory of a log, in bytes.
 const LOG: std::ops::RangeInclusive<u64> = 4096..=256 << 20;
 
-/// A recording that a client asks for.
+/// A recording requested by a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wanted {
     /// The number of the device, from 1.
     pub(crate) device: usize,
-    /// When it ends; `None` if its client ends it.
+    /// The duration in seconds; `None` if the client ends it.
     pub(crate) seconds: Option<u32>,
     pub(crate) kind: Kind,
 }
@@ -37,21 +37,21 @@ pub(crate) struct Wanted {
 /// The kind of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Records of blktrace, no more than `bytes` of them, with a buffer of `kib` KiB for each elevator.
+    /// blktrace's records, at most `bytes`, with a buffer of `kib` KiB for each elevator.
     Trace {
         /// In KiB.
         kib: u32,
-        /// `None` for any number.
+        /// `None` for no limit.
         bytes: Option<u64>,
     },
     /// The calls of the scheduler, in `bytes` bytes.
     ElevatorLog {
-        /// The most bytes.
+        /// The maximum length in bytes.
         bytes: u64,
     },
 }
 
-/// Checks that there is such a device, and that the memory is within bounds. An error is the answer to give instead.
+/// Checks that the device exists, and that the memory is within bounds. An error is the answer for the client.
 pub(crate) fn check(shared: &Shared, wanted: Wanted) -> Result<(), String> {
     let most = shared.disks.len();
     if !(1..=most).contains(&wanted.device) {
@@ -70,7 +70,7 @@ pub(crate) fn check(shared: &Shared, wanted: Wanted) -> Result<(), String> {
     }
 }
 
-/// The reason why a recording does not begin, for its client.
+/// Returns the answer that explains why a recording does not begin.
 fn refusal(error: TraceError, device: usize, what: &str) -> Answer {
     let text = match error {
         TraceError::Busy => format!("busy: another {what} of device {device} is under way"),
@@ -83,10 +83,10 @@ fn refusal(error: TraceError, device: usize, what: &str) -> Answer {
     Answer::Refused(text)
 }
 
-/// Records for `client` until that is over, or `ends` is set.
+/// Records for `client` until the recording is over, or `ends` is set.
 ///
 /// # Errors
-/// If the client has gone, or does not take the rest in time.
+/// If the client disconnects, or does not take the remaining bytes in time.
 pub(crate) fn run(
     client: &UnixStream,
     shared: &Arc<Shared>,
@@ -110,7 +110,7 @@ pub(crate) fn run(
             let room = usize::try_from(bytes).unwrap_or(usize::MAX);
             match Elevator::begin(shared, disk, room) {
                 Ok(source) => {
-                    // The log bounds itself.
+                    // The log itself limits its length.
                     let bounds = Bounds { until: until(clock), bytes: u64::MAX };
                     serve(client, Session::new(source, bounds), clock, ends)
                 }
@@ -127,15 +127,15 @@ fn refuse(mut client: &UnixStream, answer: &Answer) -> io::Result<()> {
 /// The client's end of a recording.
 struct Line<'a> {
     client: &'a UnixStream,
-    /// Bytes for the client.
+    /// Bytes to be sent to the client.
     pending: Vec<u8>,
-    /// How many of them it has taken.
+    /// The number of these bytes that have been sent.
     taken: usize,
     peer: Peer,
 }
 
 impl Line<'_> {
-    /// Waits until the client takes bytes or says something, but not for long, then hears it and sends.
+    /// Waits briefly until the client takes bytes or sends something; then receives and sends.
     fn turn(&mut self) -> io::Result<()> {
         let out = if self.pending.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         let mut watched = [PollFd::new(self.client, PollFlags::IN | out)];
@@ -155,7 +155,7 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// A client has nothing to say but that it wants the end.
+    /// Receives from a client, which can only request the end.
     fn hear(&mut self) {
         match self.client.read(&mut [0; 64]) {
             Ok(0) => self.peer = Peer::Asks,
@@ -176,7 +176,7 @@ impl Line<'_> {
                 }
             }
         }
-        // Moved rarely, so that each byte is moved once at most.
+        // Moved rarely, so that each byte is moved at most once.
         if self.taken * 2 >= self.pending.len() {
             self.pending.drain(..self.taken);
             self.taken = 0;
@@ -188,7 +188,7 @@ fn again(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Moves a recording to its client until it ends, and then the rest.
+/// Transfers a recording to its client until it ends, and then the remaining bytes.
 fn serve<S: Source>(
     client: &UnixStream,
     mut session: Session<S>,
@@ -199,7 +199,7 @@ fn serve<S: Source>(
     let pending = Answer::Recording.line().into_bytes();
     let mut line = Line { client, pending, taken: 0, peer: Peer::Listens };
     let ended = loop {
-        // A recording whose client cannot be watched ends like one whose client has gone.
+        // A recording whose client cannot be polled ends as if the client had disconnected.
         if line.turn().is_err() {
             line.peer = Peer::Gone;
         }
@@ -210,7 +210,7 @@ fn serve<S: Source>(
             break ended;
         }
     };
-    // The session's resources are free before a slow client has the rest.
+    // Frees the session's resources before a slow client has taken the remaining bytes.
     drop(session);
     frames::end(&mut line.pending, &ended);
     tracing::debug!(?ended, "recording");

@@ -1,27 +1,27 @@
-//! [`Session`]: a recording from its beginning to its end. It knows no socket and no clock: its caller passes
-//! the client's state and the time.
+//! [`Session`]: a recording from its beginning to its end. It has no socket or clock: its caller passes the client's
+//! state and the time.
 
 use blkmq::Instant;
 use serde::{Deserialize, Serialize};
 
-/// The most bytes that wait for a client to take them. While so many wait, nothing is taken from the source.
+/// The maximum number of bytes that wait for a client. At the limit, nothing is taken from the source.
 pub(super) const WAITING: usize = 1 << 20;
 
-/// Where the bytes of a recording come from.
+/// The source of the bytes of a recording.
 pub(super) trait Source {
-    /// Appends bytes that are there by `now`, up to about `room` of them. A source that has none may look for some.
+    /// Appends bytes available at `now`, up to about `room`. A source without bytes may poll for some.
     fn take(&mut self, now: Instant, room: usize, out: &mut Vec<u8>);
 
-    /// Returns whether the source has all that it can have.
+    /// Returns whether the source has reached its capacity.
     fn is_full(&self) -> bool;
 
-    /// Ends the recording, and appends all bytes that are left.
+    /// Ends the recording, and appends all remaining bytes.
     fn end(&mut self, out: &mut Vec<u8>);
 
-    /// How many events or calls it has recorded, and how many dropped, so far.
+    /// Returns the numbers of events or calls recorded and dropped so far.
     fn counts(&self) -> Counts;
 
-    /// Where the bytes may be cut, as the longest beginning of `bytes` within `most`.
+    /// Returns the length of the longest prefix of `bytes`, at most `most`, at which the recording may be cut.
     fn cut(&self, bytes: &[u8], most: usize) -> usize;
 }
 
@@ -31,17 +31,17 @@ pub(super) struct Counts {
     pub(super) dropped: u64,
 }
 
-/// Why a recording ended.
+/// The reason why a recording ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
-    /// Its time was over.
+    /// Its duration was over.
     Time,
-    /// It had as many bytes as it may have.
+    /// It reached its maximum length.
     Size,
     /// Its client asked for the end.
     Asked,
-    /// Its client went away.
+    /// Its client disconnected.
     Gone,
     /// The server ends.
     Server,
@@ -54,35 +54,35 @@ pub struct Ended {
     pub why: Why,
     /// Events of a trace, or calls of a log, that were recorded.
     pub recorded: u64,
-    /// Those that were dropped, because there was no room for them.
+    /// Events or calls that were dropped for lack of room.
     pub dropped: u64,
 }
 
 /// The state of the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Peer {
-    /// It takes bytes.
+    /// The client takes bytes.
     Listens,
-    /// It has asked for the end.
+    /// The client has requested the end.
     Asks,
-    /// It is not there any more.
+    /// The client has disconnected.
     Gone,
 }
 
 /// The bounds of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Bounds {
-    /// When it ends; `None` if its client ends it.
+    /// The end of the recording; `None` if its client ends it.
     pub(super) until: Option<Instant>,
-    /// The most bytes that it may have.
+    /// The maximum length in bytes.
     pub(super) bytes: u64,
 }
 
-/// A recording under way.
+/// A recording in progress.
 pub(super) struct Session<S> {
     source: S,
     bounds: Bounds,
-    /// Bytes that were given to the client.
+    /// The number of bytes passed to the client.
     sent: u64,
 }
 
@@ -91,8 +91,8 @@ impl<S: Source> Session<S> {
         Self { source, bounds, sent: 0 }
     }
 
-    /// Appends bytes for the client to `out`, which it has not taken all of yet. `Some` if the recording is over, with
-    /// all of its bytes; it must not be called again then.
+    /// Appends bytes for the client to `out`, some of which the client may not have taken yet. Returns `Some` if the
+    /// recording is over, with all of its bytes appended; then it must not be called again.
     pub(super) fn step(
         &mut self,
         now: Instant,
@@ -116,12 +116,12 @@ impl<S: Source> Session<S> {
         }
         let left = self.bounds.bytes - self.sent;
         let why = if (out.len() - begin) as u64 > left {
-            // It fits, as there are more bytes than that.
+            // It fits: more bytes than that exist in memory.
             let most = usize::try_from(left).unwrap_or(usize::MAX);
             let kept = self.source.cut(&out[begin..], most);
             out.truncate(begin + kept);
             if why.is_none() {
-                // The source's remaining data is beyond the bound.
+                // The source's remaining data exceeds the maximum length.
                 self.source.end(&mut Vec::new());
             }
             Some(why.filter(|why| *why == Why::Gone).unwrap_or(Why::Size))
@@ -140,7 +140,7 @@ impl<S: Source> Session<S> {
 mod tests {
     use super::*;
 
-    /// Ten bytes with each call, in records of four.
+    /// Produces ten bytes with each call, in records of four.
     #[derive(Default)]
     struct Tens {
         calls: u64,
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(session.step(at(0), Peer::Listens, false, &mut out), None);
         assert_eq!(session.step(at(1), Peer::Listens, false, &mut out), None);
         assert_eq!(end(&mut session, at(2), Peer::Listens, false), (Why::Size, vec![1; 4]));
-        // A full source does not end automatically.
+        // A full source does not end the recording by itself.
         let source = Tens { full_after: 1, ..Tens::default() };
         let mut session = Session::new(source, ANY);
         assert_eq!(session.step(at(0), Peer::Listens, false, &mut out), None);

@@ -1,4 +1,4 @@
-//! The thread of a device: turns, and the end of the device.
+//! The thread of a device: its turns, and the end of the device.
 
 mod serve;
 
@@ -26,13 +26,13 @@ use std::sync::mpsc::Sender;
 const INBOX: u64 = 0;
 const DISK: u64 = 1;
 const QUEUES: u64 = 2;
-/// Events taken from the kernel at a time.
+/// The maximum number of events taken from the kernel at a time.
 const EVENTS: usize = 16;
-/// Times that requests or completions are found by looking before messages are looked for.
+/// How often polling may find requests or completions before messages are checked.
 const LOOKS: usize = 64;
-/// The tags of a queue: with four queues, a quarter of the credit.
+/// The number of tags of a queue: with four queues, a quarter of the credit.
 const DEPTH: u16 = 64;
-/// The longest sleep, and the time between two looks at an export that may have been removed, or at the end of a device.
+/// The maximum sleep, and the interval for checking whether an export has been removed or a device has ended.
 const TICK: Nanos = Nanos::from_millis(1000);
 const SOON: Nanos = Nanos::from_millis(50);
 
@@ -40,11 +40,11 @@ const SOON: Nanos = Nanos::from_millis(50);
 pub(crate) struct Backend {
     export: String,
     shared: Arc<Shared>,
-    /// The place of the disk among those of the server.
+    /// The index of its disk among those of the server.
     disk: usize,
     inbox: Arc<Inbox>,
     seat: Seat,
-    /// Its bytes, as the device has them.
+    /// The size of the device in bytes.
     bytes: u64,
     device: Device,
     carrier: Carrier<u32>,
@@ -53,10 +53,10 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    /// Makes the block device of the export called `export` of a disk.
+    /// Creates the block device of the export named `export` on a disk.
     ///
     /// # Errors
-    /// If there is no driver, it refuses, or the disk has no place for another thread.
+    /// If the driver is missing or refuses, or the disk was not started for another thread.
     pub(crate) fn new(
         (export, disk): (&str, usize),
         settings: Ublk,
@@ -129,14 +129,14 @@ impl Backend {
         let Self { carrier, sleeper, clock, .. } = self;
         let info = *device.info();
         let device = Arc::new(device);
-        // Of this thread: the kernel binds tags to the thread that fetches them.
+        // Opened on this thread: the kernel binds tags to the thread that fetches them.
         let file = device.open().map_err(io::Error::other);
         let begun = file.and_then(|file| Queues::fetch(file, &info)).and_then(|queues| {
             sleeper.watch(&queues, QUEUES)?;
             Ok((Keeper::start(Arc::clone(&device), started)?, queues))
         });
         let (keeper, queues) = begun.inspect_err(|_| {
-            // Nothing refers to it any more. The first error is the one to tell.
+            // Nothing refers to the device any more. The first error is reported.
             let _ = device.give_up();
         })?;
         let through = seat.cache == Cache::Writethrough;
@@ -181,30 +181,31 @@ struct Serving {
     /// The name of the export.
     export: String,
     shared: Arc<Shared>,
-    /// Its place in the list of clients.
+    /// Its entry in the list of clients.
     listed: Listed,
     disk: usize,
     inbox: Arc<Inbox>,
     seat: Seat,
-    /// Bytes of the device.
+    /// The size of the device in bytes.
     bytes: u64,
     keeper: Keeper,
     queues: Queues,
-    /// Its requests are known by their tags.
+    /// Its requests are identified by their tags.
     carrier: Carrier<u32>,
-    /// Requests that have finished. Empty between calls; keeps its capacity.
+    /// Finished requests. Empty between calls; keeps its capacity.
     finished: Vec<Finished<u32>>,
     sleeper: Sleeper,
     clock: Clock,
-    /// Every write is durable when it is answered.
+    /// Whether every write must be durable when it is answered.
     through: bool,
-    /// Requests that have not begun: as many as there are tags, at most.
+    /// Requests that have not begun; at most one for each tag.
     waiting: VecDeque<Taken>,
-    /// The beginning of the device's end.
+    /// The time at which the end of the device began.
     ending: Option<Instant>,
-    /// The disk has not ended its requests in time: they were answered with errors, and new ones are.
+    /// Whether the disk did not complete its requests in time: they were answered with errors, and new requests are,
+    /// too.
     has_given_up: bool,
-    /// The experience of looking before sleeping.
+    /// Learns whether to poll before sleeping.
     spin: Spin,
     faults: Rarely,
     totals: Totals,
@@ -229,12 +230,12 @@ impl Serving {
         self.end(served)
     }
 
-    /// Looks for requests and completions for a moment, where that pays. Returns whether there is one.
+    /// Polls briefly for requests and completions, if that pays. Returns whether there is one.
     fn look(&mut self) -> bool {
         let Some(mut looks) = self.spin.begin(self.clock) else { return false };
         loop {
             if self.queues.has_request() || self.carrier.has_ended() && self.reap() {
-                // With more in flight, a sleep gathers more of them for a turn.
+                // With more requests in flight, a sleep gathers more of them for a turn.
                 if self.carrier.len() <= 1 {
                     self.spin.paid();
                 } else {
@@ -248,7 +249,7 @@ impl Serving {
         }
     }
 
-    /// The longest sleep before the next turn; none while a request has a step to begin.
+    /// Returns the maximum sleep before the next turn; zero while a request has a step to begin.
     fn sleep_for(&mut self) -> Nanos {
         if self.carrier.is_due() || self.may_begin() && !self.waiting.is_empty() {
             return Nanos::ZERO;
@@ -276,7 +277,7 @@ impl Serving {
         self.serve();
         let Totals { requests, read, written } = self.totals;
         let in_flight = (self.carrier.len() + self.waiting.len()) as u64;
-        // A device ends with its export.
+        // A block device can only end with its export.
         let _ = self.listed.look(Figures { requests, read, written, in_flight });
         if let Some(error) = self.queues.take_fault() {
             let export = &self.export;
@@ -288,20 +289,20 @@ impl Serving {
     fn read_inbox(&mut self) {
         for message in self.inbox.take() {
             match message {
-                // Workers have them.
+                // Only workers get connections.
                 Message::Connection(..) => {}
                 Message::Drain | Message::HandOver | Message::Stop => self.begin_end(),
             }
         }
     }
 
-    /// Has the kernel stop the device. It is served until then.
+    /// Has the kernel stop the device, which must be served until then.
     fn begin_end(&mut self) {
         self.ending = self.ending.or(Some(self.clock.now()));
         self.keeper.stop();
     }
 
-    /// Returns whether the device has ended, or does not end.
+    /// Returns whether the device has ended, or will not end.
     fn is_done(&mut self) -> bool {
         let drain = self.shared.bounds.drain;
         let is_late = self.ending.is_some_and(|at| self.clock.now() >= at + drain);
@@ -315,8 +316,8 @@ impl Serving {
         is_late
     }
 
-    /// Fails all requests, and waits for the end as long again. Without the answers the kernel ends neither the stop of the
-    /// device nor its start, whatever becomes of this process.
+    /// Fails all requests, and waits again for the end. Without the answers the kernel completes neither the stop of
+    /// the device nor its start, whatever happens to this process.
     fn give_up(&mut self) {
         let (export, requests) = (&self.export, self.carrier.len() + self.waiting.len());
         tracing::warn!(export, requests, "a device takes too long to stop: its requests fail");
@@ -329,11 +330,11 @@ impl Serving {
         self.publish();
     }
 
-    /// Deletes the device, which takes as long as a drain at most.
+    /// Deletes the device, which takes at most as long as a drain.
     fn end(mut self, served: io::Result<()>) -> io::Result<()> {
         self.keeper.stop();
         let Self { export, keeper, queues, sleeper, shared, totals, .. } = self;
-        // The kernel counts its descriptors, and waits for the last one.
+        // The kernel counts descriptors of the device, and waits for the last one.
         let forgotten = sleeper.forget(&queues);
         drop(queues);
         if !keeper.delete(shared.bounds.drain) {

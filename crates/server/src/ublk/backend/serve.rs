@@ -1,4 +1,4 @@
-//! Requests become I/Os, and completions become answers.
+//! Converts requests to I/Os, and completions to answers.
 
 use super::Serving;
 use crate::carrier::Finished;
@@ -7,15 +7,16 @@ use blkmq::{IoError, IoResult};
 use blkmq_ublk::queues::Taken;
 use blkmq_ublk::wire::{Allowed, Descriptor, Op};
 
-/// Times that the queues are looked at before messages are: a disk that completes each I/O in its push could be busy for ever.
+/// How often the queues are polled before messages are: a disk that completes each I/O within its push could be busy
+/// for ever.
 const ROUNDS: usize = 8;
 
 impl Serving {
-    /// Takes requests from the kernel, carries them out as far as the disk does, and answers.
+    /// Takes requests from the kernel, performs them as far as the disk permits, and answers.
     pub(super) fn serve(&mut self) {
         for _ in 0..ROUNDS {
             self.carrier.go_on(&self.seat);
-            // All of them: the kernel calls until its ring is empty.
+            // All of them: the kernel signals until its ring is empty.
             let queues = &mut self.queues;
             self.waiting.extend(std::iter::from_fn(|| queues.take()));
             let has_begun = self.begin_waiting();
@@ -32,7 +33,7 @@ impl Serving {
         self.carrier.has_room(self.shared.bounds.bytes)
     }
 
-    /// Begins requests that wait, within bounds. Returns whether there was one.
+    /// Begins waiting requests, within limits. Returns whether there was one.
     fn begin_waiting(&mut self) -> bool {
         let mut has_begun = false;
         while self.may_begin()
@@ -61,7 +62,7 @@ impl Serving {
             return self.answer(tag, Err(IoError::IO), 0);
         };
         let of = (tag, export.ioprio);
-        // Of a read or write, whose length is a portion at most.
+        // For a read or write, whose length is at most a portion.
         let (at, len) = (range.start, (range.end - range.start) as u32);
         let fua = request.fua || self.through;
         match request.op {
@@ -81,12 +82,12 @@ impl Serving {
         }
     }
 
-    /// Flushes the plug and takes completions. Returns whether there were any.
+    /// Flushes the plug and reaps completions. Returns whether there were any.
     pub(super) fn reap(&mut self) -> bool {
         let mut finished = std::mem::take(&mut self.finished);
         let has_some = self.carrier.reap(&mut finished);
         if self.has_given_up {
-            // They were answered.
+            // They have been answered.
             finished.clear();
         }
         finished.drain(..).for_each(|done| self.finish(done));
@@ -94,7 +95,7 @@ impl Serving {
         has_some
     }
 
-    /// All I/Os of a request have ended.
+    /// Handles the completion of all I/Os of a request.
     fn finish(&mut self, mut done: Finished<u32>) {
         if let Some((what, error)) = done.failure() {
             self.shared.disks[self.disk].failed(&self.export, what, error);
@@ -122,7 +123,8 @@ impl Serving {
         self.answer(done.to, done.result, len);
     }
 
-    /// Answers a request, with the bytes of a read or write. The kernel gets the answer when answers are published.
+    /// Answers a request, with the bytes of a read or write. [`publish`](Self::publish) passes the answers to the
+    /// kernel.
     fn answer(&mut self, tag: u32, result: IoResult, len: usize) {
         let result = match result {
             Ok(()) => len as i32,
@@ -131,11 +133,11 @@ impl Serving {
         self.queues.answer(tag, result);
     }
 
-    /// Gives the kernel the answers.
+    /// Passes the answers to the kernel.
     pub(super) fn publish(&mut self) {
         if let Err(error) = self.queues.submit() {
             let export = &self.export;
-            // They are given again in the next turn.
+            // The next turn tries again.
             self.faults.log(self.clock.now(), |before| {
                 tracing::warn!(before, export, "the kernel takes no answers: {error}");
             });

@@ -1,4 +1,4 @@
-//! The thread of an export: turns, connections, drains.
+//! The thread of an export: its turns, connections and drains.
 
 mod serve;
 
@@ -28,13 +28,13 @@ const INBOX: u64 = 0;
 const DISK: u64 = 1;
 const LISTENER: u64 = 2;
 const SOCKET: u64 = 3;
-/// The number of a queue's kicks is this and that of the queue.
+/// The event number of a queue's kicks is this plus the number of the queue.
 const KICKS: u64 = 16;
-/// Events taken from the kernel at a time.
+/// The maximum number of events taken from the kernel at a time.
 const EVENTS: usize = 16;
-/// Times that requests or completions are found by looking before messages are looked for.
+/// How often polling may find requests or completions before messages are checked.
 const LOOKS: usize = 64;
-/// The longest sleep, and the time between two looks at a drain or at an export that may have been removed.
+/// The maximum sleep, and the interval for checking a drain, or whether an export has been removed.
 const TICK: Nanos = Nanos::from_millis(1000);
 const SOON: Nanos = Nanos::from_millis(50);
 
@@ -44,32 +44,32 @@ pub(crate) struct Backend {
     export: String,
     settings: VhostUser,
     shared: Arc<Shared>,
-    /// The place of the disk among those of the server.
+    /// The index of the disk among those of the server.
     disk: usize,
     carrier: Carrier<To>,
-    /// Requests that have finished. Empty between calls; keeps its capacity.
+    /// Finished requests. Empty between calls; keeps its capacity.
     finished: Vec<Finished<To>>,
     inbox: Arc<Inbox>,
     sleeper: Sleeper,
     clock: Clock,
     listener: UnixListener,
     front: Option<Front>,
-    /// Chains without a request, kept for their memory.
+    /// Unused chains, kept for their memory.
     chains: Vec<Chain>,
-    /// The beginning of the server's drain.
+    /// The time at which the drain of the server began.
     draining: Option<Instant>,
     stopped: bool,
-    /// The experience of looking before sleeping.
+    /// Learns whether to poll before sleeping.
     spin: Spin,
     faults: Rarely,
     refused: Rarely,
 }
 
 impl Backend {
-    /// Listens for front ends of the export called `export` of a disk, on a socket with these rights.
+    /// Listens for front ends of the export named `export` on a disk, on a socket with these permissions.
     ///
     /// # Errors
-    /// If the socket's path is taken or not allowed, or the disk has no place for another thread.
+    /// If the socket's path is in use or not permitted, or the disk was not started for another thread.
     pub(crate) fn new(
         (export, disk): (&str, usize),
         settings: VhostUser,
@@ -134,8 +134,8 @@ impl Backend {
         Ok(())
     }
 
-    /// Looks for requests and completions for a moment, where that pays: a driver that is not asked for a kick saves itself
-    /// an exit from its machine. Returns whether there is one.
+    /// Polls briefly for requests and completions, if that pays: a driver that need not kick saves a VM exit. Returns
+    /// whether there is one.
     fn look(&mut self) -> bool {
         if !self.may_take() || self.front.as_ref().is_some_and(|front| front.drain.is_some()) {
             return false;
@@ -144,7 +144,7 @@ impl Backend {
         loop {
             let has_request = self.front.as_mut().is_some_and(Front::has_request);
             if has_request || self.carrier.has_ended() && self.reap() {
-                // With more in flight, a sleep gathers more of them for a turn.
+                // With more requests in flight, a sleep gathers more of them for a turn.
                 if self.carrier.len() <= 1 {
                     self.spin.paid();
                 } else {
@@ -158,7 +158,8 @@ impl Backend {
         }
     }
 
-    /// The longest sleep before the next turn; none while a ring has a request to take, or a request a step to begin.
+    /// Returns the maximum sleep before the next turn; zero while a ring has a request to take, or a request has a step
+    /// to begin.
     fn sleep_for(&mut self) -> Nanos {
         if self.carrier.is_due() {
             return Nanos::ZERO;
@@ -189,7 +190,8 @@ impl Backend {
         self.end_connection();
     }
 
-    /// Gives the machine's disk the size of the export. QEMU ignores messages about it until its queues run.
+    /// Updates the size of the machine's disk to that of the export. QEMU ignores messages about the size until its
+    /// queues run.
     fn follow_size(&mut self) {
         let Some(front) = &mut self.front else { return };
         let (before, bytes) = (front.session.disk().bytes, front.seat.bytes());
@@ -208,7 +210,7 @@ impl Backend {
     fn read_inbox(&mut self) {
         for message in self.inbox.take() {
             match message {
-                // Workers have them.
+                // Only workers get connections.
                 Message::Connection(..) => {}
                 Message::Drain | Message::HandOver => {
                     self.draining = self.draining.or(Some(self.clock.now()));
@@ -235,7 +237,7 @@ impl Backend {
         has_room && self.draining.is_none() && self.front.as_ref().is_some_and(|it| !it.is_over)
     }
 
-    /// Accepts a front end, if there is none. The next one waits until it is gone.
+    /// Accepts a front end, unless one is connected. The next one waits until it has gone.
     fn accept(&mut self) {
         let socket = match self.listener.accept() {
             Ok((socket, _)) => socket,
@@ -273,7 +275,7 @@ impl Backend {
         self.front = Some(Front::new(socket, seat, (identity, listed), &self.settings));
     }
 
-    /// Logs that the export is not for the user of a front end.
+    /// Logs that the user of a front end may not use the export.
     fn turn_away(&self, identity: &Identity, reason: Reason) {
         let (identity, export) = (identity.to_string(), &self.export);
         self.shared.refusals.add(reason, |before| {
@@ -289,7 +291,7 @@ impl Backend {
         });
     }
 
-    /// Carries out the messages that have arrived.
+    /// Handles the messages that have arrived.
     fn hear(&mut self) {
         let Some(front) = &mut self.front else { return };
         let heard = front.hear(self.clock.now(), &self.sleeper, KICKS);
@@ -321,8 +323,8 @@ impl Backend {
         }
     }
 
-    /// Drops a connection that is over, once its requests have finished: their I/Os must not overtake those of the
-    /// connection that follows.
+    /// Drops a finished connection once its requests have completed: their I/Os must not overtake those of the next
+    /// connection.
     fn end_connection(&mut self) {
         let Some(front) = &mut self.front else { return };
         if !front.is_over && !front.is_allowed() {
@@ -353,9 +355,9 @@ impl Backend {
         }
         self.give_up();
         if self.carrier.len() > 0 {
-            // A closed socket is an event that stays: the thread would not sleep until the requests have finished.
+            // A closed socket is a permanent event, which would keep the thread awake until the requests have finished.
             if let Some(front) = &self.front {
-                // During a drain it is watched no more.
+                // During a drain it is no longer watched.
                 let _ = self.sleeper.forget(front.socket());
             }
             return;
@@ -373,7 +375,7 @@ impl Backend {
 impl Drop for Backend {
     fn drop(&mut self) {
         let path: &PathBuf = &self.settings.path;
-        // It may be gone already.
+        // The file may have been removed already.
         let _ = std::fs::remove_file(path);
     }
 }

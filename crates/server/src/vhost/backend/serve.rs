@@ -1,4 +1,4 @@
-//! Requests become I/Os, and completions become answers.
+//! Converts requests to I/Os, and completions to answers.
 
 use super::Backend;
 use crate::carrier::Finished;
@@ -8,18 +8,19 @@ use blkmq::IoError;
 use blkmq_vhost::request::{self, Request, Status};
 use blkmq_vhost::ring::{Chain, Ring, RingError};
 
-/// The longest read or write. The driver of Linux asks for no more than some MiB.
+/// The maximum length of a read or write. The Linux driver requests at most a few MiB.
 const LONGEST: u64 = 32 << 20;
-/// Requests that are taken from a ring before the next ring is looked at.
+/// The maximum number of requests taken from a ring before the next ring is served.
 const IN_A_ROW: usize = 32;
-/// Times that the rings are looked at before messages are: a disk that completes each I/O in its push could be busy for ever.
+/// How often the rings are polled before messages are: a disk that completes each I/O within its push could be busy for
+/// ever.
 const ROUNDS: usize = 8;
 
-/// The queue of a request, and its descriptors.
+/// The queue of a request, and its descriptor chain.
 pub(super) type To = (usize, Chain);
 
 impl Backend {
-    /// Takes requests from the rings, carries them out as far as the disk does, and answers.
+    /// Takes requests from the rings, performs them as far as the disk permits, and answers.
     pub(super) fn serve(&mut self) {
         for _ in 0..ROUNDS {
             if let Some(front) = &self.front {
@@ -37,7 +38,7 @@ impl Backend {
         }
     }
 
-    /// Takes requests from the ring of `queue`, within bounds. Returns whether there was one.
+    /// Takes requests from the ring of `queue`, within limits. Returns whether there was one.
     fn take_requests(&mut self, queue: usize) -> bool {
         let mut has_taken = false;
         for _ in 0..IN_A_ROW {
@@ -119,7 +120,7 @@ impl Backend {
         }
     }
 
-    /// Flushes the plug and takes completions. Returns whether there were any.
+    /// Flushes the plug and reaps completions. Returns whether there were any.
     pub(super) fn reap(&mut self) -> bool {
         let mut finished = std::mem::take(&mut self.finished);
         let has_some = self.carrier.reap(&mut finished);
@@ -128,7 +129,7 @@ impl Backend {
         has_some
     }
 
-    /// All I/Os of a request have ended.
+    /// Handles the completion of all I/Os of a request.
     fn finish(&mut self, mut done: Finished<To>) {
         if let Some((what, error)) = done.failure() {
             self.shared.disks[self.disk].failed(&self.export, what, error);
@@ -182,7 +183,7 @@ impl Backend {
         self.chains.push(chain);
     }
 
-    /// Shows the drivers their answers, and notifies those that wait for one.
+    /// Makes answers visible to the drivers, and notifies those that wait.
     fn publish(&mut self) {
         let Some(front) = self.front.as_mut().filter(|front| !front.is_over) else { return };
         for queue in 0..front.in_flight.len() {
@@ -193,7 +194,7 @@ impl Backend {
         }
     }
 
-    /// Gives up the requests of a connection that is over, as far as they have not begun.
+    /// Gives up the requests of a finished connection that have not begun.
     pub(super) fn give_up(&mut self) {
         let mut finished = std::mem::take(&mut self.finished);
         self.carrier.give_up(&mut finished);
