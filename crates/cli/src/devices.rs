@@ -1,4 +1,4 @@
-//! The devices of the command line: their list, those that simulations can use, and the properties that a run needs.
+//! The devices of the command line: their list, the subset for simulations, and the properties that a run needs.
 
 #[cfg(target_os = "linux")]
 use crate::plan::PlacedFile;
@@ -14,13 +14,13 @@ use blkmq_uring::UringDevice;
 use std::fs::File;
 use std::io;
 
-/// A device, as lists and help show it.
+/// A device as shown in lists and help.
 pub struct Offer {
     pub name: &'static str,
     pub summary: &'static str,
     /// The form of its description.
     pub form: String,
-    /// Its page.
+    /// The page.
     pub doc: &'static str,
     /// Whether the device exists outside this program.
     real: bool,
@@ -67,7 +67,7 @@ pub fn path_of(text: &str) -> Option<&str> {
     file.split(',').next()
 }
 
-/// The devices for which `shown` holds, for pages of help: the form of each description, and its summary.
+/// Lists the devices for which `shown` returns true, for help pages: the form of each description, and its summary.
 pub fn list(shown: impl Fn(&Offer) -> bool) -> String {
     let offers = offers().into_iter().filter(shown);
     offers.map(|Offer { form, summary, .. }| format!("  {form}\n      {summary}\n")).collect()
@@ -84,14 +84,14 @@ pub fn kind(device: &Device) -> DeviceKind {
     }
 }
 
-/// The kind of a device made of others: a file if it has files and keeps written data.
+/// Returns the kind of a composed device: a file if it contains files and stores written data.
 fn kind_of_stack(legs: &[Device]) -> DeviceKind {
     let has = |wanted| legs.iter().any(|leg| kind(leg) == wanted);
     let kinds = [DeviceKind::Null, DeviceKind::Model, DeviceKind::File];
     kinds.into_iter().find(|wanted| has(*wanted)).unwrap_or(DeviceKind::Memory)
 }
 
-/// The log of the device's busy parts, if it keeps one.
+/// Returns the log of the device's busy parts, if there is one.
 pub fn occupancy(device: &Device) -> Option<&OccupancyLog> {
     match device {
         Device::Virtual(device) => device.occupancy.as_ref(),
@@ -104,10 +104,10 @@ fn keeps(device: &Device) -> bool {
     !matches!(kind(device), DeviceKind::Null | DeviceKind::Model)
 }
 
-/// Opens the device of this description. A file is created or extended if the description asks for that.
+/// Opens the device with this description, creating or extending a file if the description requests it.
 ///
 /// # Errors
-/// If there is no such device or a parameter is invalid; the message states the accepted form.
+/// If there is no such device or a parameter is invalid; the message gives the accepted form.
 pub fn open(text: &str, time: Time) -> Result<Device, UsageError> {
     match time {
         Time::Real => open_on(text, &time.machine()).map_err(|e| UsageError::new(e.to_string())),
@@ -115,10 +115,10 @@ pub fn open(text: &str, time: Time) -> Result<Device, UsageError> {
     }
 }
 
-/// Opens the device that was chosen, with all of its files, unless it is open from the choice.
+/// Opens a chosen device with all of its files, unless it is still open from the choice.
 ///
 /// # Errors
-/// As [`open`].
+/// See [`open`].
 pub fn open_choice(choice: &DeviceChoice, time: Time) -> Result<Device, UsageError> {
     match choice.kept.take() {
         Some(device) => Ok(device),
@@ -131,7 +131,7 @@ pub fn open_choice(choice: &DeviceChoice, time: Time) -> Result<Device, UsageErr
     }
 }
 
-/// Makes the file of `choice` as long as it must be, so that opening it lays nothing out.
+/// Extends the file of `choice` to its size, so that opening it lays nothing out.
 fn begin_as_hole(choice: &DeviceChoice) -> io::Result<()> {
     let path = path_of(&choice.text).expect("only a file begins as a hole");
     let file = File::options().write(true).create(true).truncate(false).open(path)?;
@@ -156,10 +156,10 @@ fn joined(choice: &DeviceChoice) -> Result<Device, UsageError> {
     open(&choice.text, Time::Real)
 }
 
-/// Opens a virtual device, which knows in advance when each request will be done.
+/// Opens a virtual device, which knows in advance when each request will complete.
 ///
 /// # Errors
-/// As [`open`]; and for a real device.
+/// See [`open`]; also for a real device.
 pub fn open_virtual(text: &str, time: Time) -> Result<blkmq_device::Device, UsageError> {
     registry::parse(text, &time.machine()).map_err(|e| match e {
         DeviceError::Unknown { name, accepted } if is_real(&name) => UsageError::new(format!(
@@ -175,10 +175,11 @@ fn is_real(name: &str) -> bool {
     offers().iter().any(|offer| offer.name == name && offer.real)
 }
 
-/// The devices of a list of descriptions. With `readonly`, real ones are opened so, and no file is laid out.
+/// Opens the devices of a list of descriptions. With `readonly`, real devices are opened read-only, and no file is laid
+/// out.
 ///
 /// # Errors
-/// If a device is not possible; the message states the accepted form.
+/// If a device cannot be opened; the message gives the accepted form.
 pub fn choose_all(list: &str, time: Time, readonly: bool) -> Result<Vec<DeviceChoice>, UsageError> {
     let one = |text: &str| {
         let text = if readonly { reading(text) } else { text.to_owned() };
@@ -187,7 +188,7 @@ pub fn choose_all(list: &str, time: Time, readonly: bool) -> Result<Vec<DeviceCh
     descriptions(list).into_iter().map(one).collect()
 }
 
-/// The description `text`, with real devices for reading only. In a device made of others, its devices are read-only.
+/// Returns the description `text` with real devices, also inside a composed device, made read-only.
 fn reading(text: &str) -> String {
     let is_layer = |name: &str| Kind::ALL.iter().any(|layer| layer.name == name);
     let name = text.split([',', ':']).next().unwrap_or_default().trim();
@@ -232,7 +233,7 @@ pub fn choose(text: &str, time: Time) -> Result<DeviceChoice, UsageError> {
     Ok(choice)
 }
 
-/// The names of all devices that store written data, for messages.
+/// Returns the names of all devices that store written data, for messages.
 pub fn keeping() -> String {
     let keeping = |offer: &Offer| open(offer.name, Time::Real).map_or(offer.real, |it| keeps(&it));
     let names = offers().into_iter().filter(keeping).map(|offer| offer.name);

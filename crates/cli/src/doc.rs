@@ -29,7 +29,8 @@ pub fn definition() -> Command {
     PAGE.command(&list()).arg(page.help("the name of a scheduler or device, or attributes"))
 }
 
-/// The page that is asked for, or the list of all: for the terminal, or as it is where there is none, such as in a file.
+/// Returns the requested page, or the list of all pages: laid out for a terminal, or unchanged if standard output is
+/// not one.
 pub fn run(found: &ArgMatches) -> String {
     let text = match found.get_one::<String>("page") {
         Some(name) => page(name).expect("clap refuses other names"),
@@ -46,7 +47,7 @@ pub fn run(found: &ArgMatches) -> String {
     }
 }
 
-/// A line of the list, which continues under its own words.
+/// Adds a line of the list, with continuation lines aligned to its text.
 fn listed(out: &mut Paper, line: &str) {
     let indent = line.len() - line.trim_start().len();
     match line.trim_start().split_once("  ") {
@@ -58,7 +59,7 @@ fn listed(out: &mut Paper, line: &str) {
     }
 }
 
-/// The names of all pages.
+/// Returns the names of all pages.
 fn names() -> Vec<&'static str> {
     let schedulers = schedulers::ALL.iter().map(|factory| factory.name);
     let devices = devices::offers().into_iter().map(|device| device.name);
@@ -78,7 +79,7 @@ fn list() -> String {
     text
 }
 
-/// The page called `name`, if there is one.
+/// Returns the page called `name`, if it exists.
 fn page(name: &str) -> Option<Cow<'static, str>> {
     if name == ATTRIBUTES {
         return Some(attributes::table().into());

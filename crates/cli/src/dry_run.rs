@@ -1,4 +1,4 @@
-//! `--dry-run` of `blkmq bench` and `blkmq sim`: the plan in words, so that a long run can be read before it is
+//! `--dry-run` of `blkmq bench` and `blkmq sim`: describes the plan, so that a long run can be checked before it is
 //! started.
 
 use crate::plan::{Choice, Plan, job_file, time};
@@ -8,7 +8,7 @@ use blkmq_sched::Scope;
 use blkmq_terminal::paper::{Paper, paragraph, push_command, push_line};
 use blkmq_terminal::text_table::{Align, TextTable};
 
-/// The plan as text, no line wider than `width` but those of the job file: how much there is to do, the jobs as a job
+/// Returns the plan as text of at most `width` columns, except for the job file: the amount of work, the jobs as a job
 /// file, the runs in order, and the notes.
 pub fn render(plan: &Plan, width: usize) -> String {
     let mut out = Paper::new(width);
@@ -48,7 +48,7 @@ fn totals(out: &mut Paper, plan: &Plan) {
     );
     paragraph(out, "", &sizes);
     let runs = plan.runs();
-    // The whole names: in the table a long one is shortened.
+    // The full names, since the table shortens long ones.
     named(out, "device", runs.iter().map(|run| run.device.text.as_str()));
     named(out, "scheduler", runs.iter().map(|run| run.scheduler.text.as_str()));
     match plan.run_time() {
@@ -76,7 +76,7 @@ fn totals(out: &mut Paper, plan: &Plan) {
     paragraph(out, "", &settings);
 }
 
-/// A line for each of the names, each once.
+/// Adds a line for each distinct name.
 fn named<'a>(out: &mut Paper, what: &str, names: impl Iterator<Item = &'a str>) {
     let mut known: Vec<&str> = Vec::new();
     for name in names {
@@ -88,7 +88,7 @@ fn named<'a>(out: &mut Paper, what: &str, names: impl Iterator<Item = &'a str>) 
 }
 
 fn runs(plan: &Plan) -> TextTable {
-    // The numbers of the run and of its repetition are those of the JSON and of the names of files.
+    // The numbers of the run and of its repetition are those used in JSON and in file names.
     let figures = ["order", "run", "rep", "threads"].map(|name| (name.to_owned(), Align::Right));
     let words = ["access", "scope", "scheduler", "device"];
     let words = words.map(|name| (name.to_owned(), Align::Left));

@@ -1,5 +1,5 @@
-//! The commands as functions, for the package of Python: the words of a command in, its results as text out, and nothing
-//! printed.
+//! The commands as functions for the Python package: they take the words of a command and return its results as text,
+//! without printing.
 
 use crate::args::{self, Request};
 use crate::error::Failure;
@@ -13,12 +13,12 @@ use blkmq_terminal::program::Failure as _;
 use blkmq_terminal::{SchedulerChoice, UsageError};
 use std::path::Path;
 
-/// Why a command has no result.
+/// The reason why a command has no result.
 #[derive(Debug)]
 pub struct Error {
     /// The text that the command prints.
     pub text: String,
-    /// The words are at fault, and not the run.
+    /// Whether the words are at fault, rather than the run.
     pub is_usage: bool,
 }
 
@@ -34,11 +34,11 @@ impl From<UsageError> for Error {
     }
 }
 
-/// The results of `blkmq sim WORDS`, or with `real` of `blkmq bench WORDS`, in fio's JSON: the bytes that the command prints
-/// with `--output-format=json` or `json+`, which is one of the words. `policy` takes the place of the scheduler.
+/// Returns the results of `blkmq sim WORDS`, or if `real` of `blkmq bench WORDS`, in fio's JSON: the bytes printed with
+/// `--output-format=json` or `json+`, which must be one of the words. `policy` replaces the scheduler.
 ///
 /// # Errors
-/// If the words cannot be understood, a run does not go well, or `stop` was set.
+/// If the words cannot be understood, a run fails, or `stop` was set.
 pub fn run(
     words: &[String],
     real: bool,
@@ -77,7 +77,7 @@ fn results(plan: &mut Plan, stop: &Stop) -> Result<String, Error> {
     Ok(render(&report, plan.format))
 }
 
-/// The facts about a trace in JSON: the bytes that `blkmq trace info WORDS --json` prints.
+/// Returns the facts about a trace as JSON: the bytes printed by `blkmq trace info WORDS --json`.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -85,14 +85,14 @@ pub fn trace_info(words: &[String]) -> Result<String, Error> {
     Ok(trace::info_of(words)?)
 }
 
-/// An experiment, whose points are run in any order and by anyone.
+/// An experiment, whose points may be run in any order by any process.
 pub struct Study(Points);
 
 impl Study {
-    /// Parses a study in JSON, or in TOML as in a file.
+    /// Parses a study in JSON, or in the TOML of a study file.
     ///
     /// # Errors
-    /// If it is none, or a value on an axis cannot be used.
+    /// If it is invalid, or a value on an axis cannot be used.
     pub fn parse(text: &str, is_json: bool) -> Result<Self, Error> {
         use experiment::study::Study;
         let study = if is_json { Study::of_json(text) } else { Study::parse(text) };
@@ -113,7 +113,7 @@ impl Study {
         self.0.len()
     }
 
-    /// The identity of the point `index`.
+    /// Returns the identity of the point `index`.
     ///
     /// # Panics
     /// If there is no such point.
@@ -135,10 +135,10 @@ impl Study {
         Ok(self.0.run(index, stop)?.line())
     }
 
-    /// Writes the results of all `rows` to a folder, as the command does, and returns the text of the answers.
+    /// Writes the results of all `rows` to a folder, as the command does, and returns the answers as text.
     ///
     /// # Errors
-    /// If a row is none, or a file cannot be written.
+    /// If a row is invalid, or a file cannot be written.
     pub fn finish(&self, rows: &[String], folder: Option<&Path>) -> Result<String, Error> {
         let parsed = rows.iter().map(|row| serde_json::from_str::<Row>(row));
         let parsed = parsed.collect::<Result<Vec<_>, _>>();
@@ -151,10 +151,10 @@ impl Study {
 pub struct Folder(experiment::Store);
 
 impl Folder {
-    /// Opens the folder of `study`, and returns it with the rows in it.
+    /// Opens the folder of `study`. Also returns the rows in it.
     ///
     /// # Errors
-    /// If it is of another study, or in use.
+    /// If the folder belongs to another study, or is in use.
     pub fn open(folder: &Path, study: &Study) -> Result<(Self, Vec<String>), Error> {
         let (store, rows) =
             experiment::Store::open(folder, study.0.study(), experiment::Shard::ALL)?;
@@ -164,7 +164,7 @@ impl Folder {
     /// Adds a row.
     ///
     /// # Errors
-    /// If it is none, or cannot be written.
+    /// If the row is invalid or cannot be written.
     pub fn add(&mut self, row: &str) -> Result<(), Error> {
         let row: Row =
             serde_json::from_str(row).map_err(|e| UsageError::new(format!("a row: {e}")))?;
@@ -180,13 +180,13 @@ impl Folder {
     }
 }
 
-/// The names of the devices that simulations can use.
+/// Returns the names of the devices available to simulations.
 #[must_use]
 pub fn devices() -> Vec<&'static str> {
     blkmq_device::registry::ALL.iter().map(|factory| factory.name).collect()
 }
 
-/// The schedulers, each with its attributes: name, default, least and greatest value, and meaning.
+/// Returns the schedulers, each with its attributes: name, default, minimum, maximum and meaning.
 #[must_use]
 pub fn schedulers() -> Vec<(&'static str, Vec<Attribute>)> {
     let attribute = |it: &blkmq_sched::Attribute| Attribute {
@@ -204,14 +204,14 @@ pub fn schedulers() -> Vec<(&'static str, Vec<Attribute>)> {
 /// An attribute of a scheduler.
 #[derive(Clone, Copy, Debug)]
 pub struct Attribute {
-    /// Its name in sysfs.
+    /// The name in sysfs.
     pub name: &'static str,
-    /// Its value unless it is set.
+    /// The default value.
     pub default: i64,
     /// The least value.
     pub min: i64,
     /// The greatest value.
     pub max: i64,
-    /// Its meaning in a line.
+    /// The meaning in one line.
     pub help: &'static str,
 }

@@ -3,7 +3,7 @@
 use crate::start::StartError;
 use blkmq_terminal::{OutputError, UsageError, interrupt, program};
 
-/// Why the command ends early.
+/// The reason why the command ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The command line cannot be understood.
@@ -24,7 +24,7 @@ pub enum Failure {
     /// I/Os failed, or did not end in time; which and where.
     #[error("{0}")]
     Io(String),
-    /// Files of results could not be written; which, and what became of them.
+    /// Files of results could not be written; the message names them and says where the results are.
     #[error("{0}")]
     Results(String),
     /// A signal ended the work: its number, and the work done until then.

@@ -1,13 +1,14 @@
-//! The parsers of the command line, for `cargo xtask fuzz`. Each function panics if a rule of its parser is broken.
+//! The parsers of the command line, for `cargo xtask fuzz`. Each function panics if a property of its parser is
+//! violated.
 
 use crate::args;
 use crate::plan::Time;
 use blkmq_terminal::units::{self, KbBase, TimeUnit};
 
-/// The words of `bench` and `sim`: no parser panics, and each refusal is one line.
+/// The words of `bench` and `sim`: no parser panics, and each error message is one line.
 ///
 /// # Panics
-/// If a refusal has no text or more than a line of it.
+/// If an error message is empty or has more than one line.
 pub fn command_line(words: &[String]) {
     for time in [Time::Real, Time::Virtual { seed: 1 }] {
         if let Err(error) = args::parse(words, time) {
@@ -21,10 +22,10 @@ pub fn command_line(words: &[String]) {
     }
 }
 
-/// fio's units: amounts, times, counts, shares and decimals. A number without a unit is itself.
+/// fio's units: amounts, times, counts, percentages and decimals. A number without a unit is itself.
 ///
 /// # Panics
-/// If a number is read as another one.
+/// If a number is parsed to another value.
 pub fn units(text: &str) {
     for base in [KbBase::Binary, KbBase::Decimal] {
         let bytes = units::bytes(text, base);

@@ -1,7 +1,7 @@
 //! The command `blkmq`: compare I/O schedulers on real, multi-threaded I/O.
 //!
-//! A library only so that fuzz targets reach its parsers, and the package of Python its commands: the program calls
-//! [`main`] and nothing else.
+//! A library only so that fuzz targets can call its parsers, and the Python package its commands: the program itself
+//! only calls [`main`].
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
 //! Refuses plans that cannot be verified: devices that store nothing, and threads that write where another thread
-//! verifies at the same time.
+//! verifies concurrently.
 
 use crate::devices;
 use crate::plan::runs::ThreadSpec;
@@ -51,8 +51,8 @@ impl Part<'_> {
         !only && self.job.rw.directions().iter().any(|way| *way != Direction::Read)
     }
 
-    /// Returns two regions of the parts that overlap, or `None` if the verification of this part cannot read data that
-    /// `other` has written in the meantime.
+    /// Returns two overlapping regions of the parts, or `None` if the verification of this part cannot read data
+    /// written by `other` in the meantime.
     fn is_disturbed_by(&self, other: &Part<'_>, jobs: &[Job]) -> Option<[Region; 2]> {
         let at_once = self.job.verify.is_some()
             && other.writes()
@@ -70,7 +70,7 @@ impl Part<'_> {
     }
 }
 
-/// Returns whether job `later` begins after job `earlier` (`wait_for`), or after one that does.
+/// Returns whether job `later` begins after job `earlier` (`wait_for`), directly or indirectly.
 fn waits(jobs: &[Job], later: usize, earlier: usize) -> bool {
     let Some(awaited) = &jobs[later].wait_for else { return false };
     let named = (0..later).filter(|at| jobs[*at].name == *awaited);

@@ -1,4 +1,4 @@
-//! `blkmq replay`: an elevator log played back, exactly to the same scheduler, or as a workload to another one.
+//! `blkmq replay`: plays back an elevator log, exactly to the same scheduler, or as a workload to another one.
 
 pub mod args;
 pub mod recorded;
@@ -28,10 +28,11 @@ use std::collections::BTreeSet;
 /// The longest log that is read; it is held as a whole.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Plays a log back. Returns the output as text, no line wider than `width`, and whether the answers are those that were recorded.
+/// Plays back a log. Returns the output as text of at most `width` columns, and whether the answers equal the recorded
+/// ones.
 ///
 /// # Errors
-/// If the log cannot be understood, or the simulation cannot be made.
+/// If the log is invalid, or the simulation is impossible.
 pub fn run(wanted: Wanted, width: usize) -> Result<(String, Result<(), Failure>), Failure> {
     let bytes = bounded::read(&wanted.file, "an elevator log", MAX_BYTES)?;
     let broken = |e: LogError| UsageError::new(e.to_string()).at(&wanted.file);
@@ -74,7 +75,7 @@ pub fn run(wanted: Wanted, width: usize) -> Result<(String, Result<(), Failure>)
     }
 }
 
-/// The plan of a replay with these words, which is of a trace and writes no page.
+/// Returns the plan of a replay with these words, which is for a trace and writes no page.
 ///
 /// # Errors
 /// If they cannot be understood, or the trace cannot be read.
@@ -225,7 +226,7 @@ fn table(columns: &[(&str, &Summary)]) -> TextTable {
     table
 }
 
-/// The name of the row of a priority.
+/// Returns the row name of a priority.
 fn priority((class, level, is_read): (Class, u16, bool)) -> String {
     let what = if is_read { "reads" } else { "others" };
     let class = match class {

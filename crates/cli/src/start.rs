@@ -1,8 +1,8 @@
-//! Starts threads that begin together, or not at all: a gate that can be cancelled.
+//! Starts threads that begin together or not at all: a gate that can be cancelled.
 //!
-//! A barrier waits for ever when one of its threads could not be started or panics on its way there. Here each thread
-//! holds a [`Ticket`]; a ticket that is dropped before its use cancels the gate for all threads. The threads that
-//! wait at the gate return, and the caller gets the reason.
+//! A barrier waits for ever if one of its threads could not be started, or panics before it. Here each thread holds a
+//! [`Ticket`]; a ticket that is dropped before its use cancels the gate for all threads. The threads that wait at the
+//! gate return, and the caller gets the reason.
 
 use std::any::Any;
 use std::io;
@@ -18,7 +18,7 @@ pub enum StartError {
          a smaller numjobs)"
     )]
     Spawn {
-        /// The number of threads that had been started before.
+        /// The number of threads started before.
         started: usize,
         /// The number of threads that were to be started.
         wanted: usize,
@@ -37,10 +37,10 @@ pub enum StartError {
 
 /// A source of threads.
 pub trait Spawn {
-    /// Starts a thread that does `work`.
+    /// Starts a thread that runs `work`.
     ///
     /// # Errors
-    /// If the system has no thread left.
+    /// If the system cannot start another thread.
     fn spawn<'scope, T: Send + 'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
@@ -75,7 +75,7 @@ struct Gate {
 
 impl Gate {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A poisoned lock protects no half-done change: each change is one store.
+        // A poisoned lock is harmless: each change is one store.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -117,11 +117,12 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// Does all of `works` side by side, each on a thread of its own, and waits for them. Each thread passes the gate
-/// with its ticket before it begins, and returns `None` if the gate is cancelled.
+/// Runs all of `works` in parallel, each on a separate thread, and waits for them. Each thread passes the gate with its
+/// ticket before it begins, and returns `None` if the gate is cancelled.
 ///
 /// # Errors
-/// If a thread cannot be started, no thread has begun its work. If a thread panics, the others have run to their end.
+/// If a thread cannot be started; then no thread has begun its work. If a thread panics; then the others have run to
+/// their end.
 pub fn together<T: Send>(
     spawner: &mut impl Spawn,
     works: Vec<impl FnOnce(Ticket<'_>) -> Option<T> + Send>,
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A source that has only so many threads.
+    /// A source with a limited number of threads.
     struct Few(usize);
 
     impl Spawn for Few {
@@ -200,8 +201,8 @@ mod tests {
         assert_eq!(parts, [(0, 4), (1, 4), (2, 4), (3, 4)]);
     }
 
-    /// With `thread::scope` and a barrier this hung: the threads already started waited for the one that could not
-    /// be.
+    /// Regression test: with `thread::scope` and a barrier this hung, because the threads already started waited for
+    /// the one that could not be.
     #[test]
     fn where_one_cannot_be_started_none_begins_and_none_hangs() {
         for few in 0..4 {

@@ -1,4 +1,4 @@
-//! Figures and effects that are fio's: each was tried on fio 3.33, and was another one here.
+//! Figures and effects that must match fio: each was tried on fio 3.33, and differed here.
 
 use crate::workload::{ios, job, jobs};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ fn number(value: &Value) -> f64 {
 const STEADY: &str = "--device=null,irqmode=2,completion_nsec=100000 --name=x --rw=randread --size=10g --time_based \
     --runtime=2 --numjobs=4";
 
-/// The means of a group were those of one of its threads: 9994.8 for 39979.2 I/Os per second.
+/// Regression test: the means of a group were those of one of its threads: 9994.8 for 39979.2 I/Os per second.
 #[test]
 fn rates_of_a_group_are_those_of_all_its_threads() {
     let group = job(&format!("{STEADY} --group_reporting"));
@@ -62,7 +62,7 @@ fn the_runtime_of_a_group_is_the_sum_of_its_threads() {
     assert!((used / together - 1.0).abs() < 0.05, "{used} and {together}");
 }
 
-/// It was read, shown by `--dry-run`, and had no effect in any format.
+/// Regression test: the list was parsed and shown by `--dry-run`, but had no effect in any format.
 #[test]
 fn percentiles_are_those_of_the_list() {
     let line = "sim --scheduler=none --device=null --rw=randrw --size=16m --name=x --fsync=64 --percentile_list=25:50:99.999";
@@ -89,7 +89,7 @@ fn percentiles_are_those_of_the_list() {
     );
 }
 
-/// `size=64Mi` was 64000000 bytes, without a word, and `bs=4Ki` was refused.
+/// Regression test: `size=64Mi` meant 64000000 bytes without a warning, and `bs=4Ki` was refused.
 #[test]
 fn units_are_fios() {
     let bytes = |options: &str| {
@@ -105,7 +105,7 @@ fn units_are_fios() {
     }
 }
 
-/// Everything behind `size` was overwritten.
+/// Regression test: everything beyond `size` was overwritten.
 #[test]
 fn a_device_is_filled_up_to_size() {
     for option in ["--fill_device=1", "--fill_fs=1"] {
@@ -116,7 +116,8 @@ fn a_device_is_filled_up_to_size() {
     }
 }
 
-/// The file was laid out, so that a `size` beyond the file system was refused: with `fill_device` it is the usual one.
+/// Regression test: the file was laid out, so that a `size` beyond the file system was refused, which is usual with
+/// `fill_device`.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_file_to_be_filled_takes_the_room_of_what_is_written() {
@@ -141,7 +142,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// A file was made longer, or made, and the command ended well.
+/// Regression test: a file was extended or created, and the command succeeded.
 #[cfg(target_os = "linux")]
 #[test]
 fn readonly_changes_and_makes_no_file() {
@@ -172,7 +173,7 @@ fn readonly_changes_and_makes_no_file() {
     assert_eq!(std::fs::read_dir(&folder).expect("it is there").count(), 1, "no other file");
 }
 
-/// The report of a run on a file; `None` if there is no io_uring here.
+/// Returns the report of a run on a file; `None` if io_uring is unavailable.
 #[cfg(target_os = "linux")]
 fn on_file(test: &str, line: &str) -> Option<Value> {
     let output = blkmq(&format!("bench --scheduler=none --output-format=json --direct=0 {line}"));
@@ -185,8 +186,8 @@ fn on_file(test: &str, line: &str) -> Option<Value> {
     Some(serde_json::from_slice(&output.stdout).expect("JSON"))
 }
 
-/// Every write carried zeroes, which storage that compresses takes for nothing. The options against that were accepted and
-/// ignored.
+/// Regression test: every write carried zeroes, which compressing storage does not store. The options against that were
+/// accepted and ignored.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_is_written_does_not_compress_unless_it_is_asked_for() {
@@ -263,8 +264,8 @@ fn the_last_part_of_a_sequential_job_is_done() {
     assert_eq!(ios(&whole), [15, 0], "the device ends before the last block");
 }
 
-/// Options of the global section were nowhere, and those of jobs stood as they were understood: `bs` 4096 for 4k, `runtime`
-/// 2s for 2, and fdatasync as fsync.
+/// Regression test: options of the global section were missing, and those of jobs appeared as parsed: `bs` 4096 for 4k,
+/// `runtime` 2s for 2, and fdatasync as fsync.
 #[test]
 fn options_stand_as_they_were_written() {
     let folder = folder("options");
@@ -292,7 +293,7 @@ fn options_stand_as_they_were_written() {
     assert_eq!(options(&of_line, 1), json!({"name": "b", "rw": "write", "bs": "16k"}));
 }
 
-/// The first unknown option hid the others: a file with five of them took five tries.
+/// Regression test: the first unknown option hid the others: a file with five of them took five attempts.
 #[test]
 fn all_faults_of_a_job_file_are_named_together() {
     let folder = folder("faults");
@@ -312,8 +313,8 @@ fn all_faults_of_a_job_file_are_named_together() {
     assert_eq!(error.lines().count(), 6, "a line each: {error}");
 }
 
-/// The check of disks for etcd (`bs=2300`) and its like were refused, which fio runs. Direct I/O of such sizes fails in fio:
-/// EINVAL.
+/// Regression test: sizes like those of the disk check for etcd (`bs=2300`) were refused, although fio runs them.
+/// Direct I/O of such sizes fails in fio with EINVAL.
 #[test]
 fn odd_block_sizes_are_rounded_up_to_whole_sectors_with_a_note() {
     let line = "sim --scheduler=none --device=null --name=wal --rw=write --size=1m";
@@ -357,7 +358,7 @@ fn odd_block_sizes_are_rounded_up_to_whole_sectors_with_a_note() {
     assert_eq!(ios(&places), [9, 0]);
 }
 
-/// Programs look for `fio-`, for a disk, and for a rate without a blank.
+/// Programs look for `fio-`, for a disk, and for a rate without a space.
 #[cfg(target_os = "linux")]
 #[test]
 fn programs_that_read_fios_output_find_what_they_look_for() {
@@ -430,7 +431,7 @@ fn percentiles_are_of_the_latencies_that_are_asked_for() {
     }
 }
 
-/// The log of a job was called `NAME.1` wherever another thread ran in the same run.
+/// Regression test: the log of a job was called `NAME.1` whenever another thread ran in the same run.
 #[test]
 fn a_log_of_ios_has_its_name_unless_threads_share_it() {
     let folder = folder("iolog");
@@ -448,7 +449,8 @@ fn a_log_of_ios_has_its_name_unless_threads_share_it() {
     assert_eq!(shared, [None, Some(16), Some(16)]);
 }
 
-/// Job files for fio's null engine that trim were refused, and its names of options are not those of its manual.
+/// Regression test: job files that trim with fio's null engine were refused, and option names in reports were those of
+/// the manual.
 #[test]
 fn the_null_engine_trims_and_options_are_called_as_in_fios_reports() {
     let options = "--iodepth_batch_submit=1 --blockalign=4k --mem_align=16";
@@ -462,7 +464,8 @@ fn the_null_engine_trims_and_options_are_called_as_in_fios_reports() {
     }
 }
 
-/// It was refused. fio 3.33 has the same keys and fields; its rate of `both` is 0 in text, and ours is the sum.
+/// Regression test: this was refused. fio 3.33 has the same keys and fields; its rate of `both` is 0 in text, and ours
+/// is the sum.
 #[test]
 fn kinds_of_transfer_are_reported_as_one() {
     let line = "--device=null,irqmode=2,completion_nsec=100000 --name=x --rw=randrw --size=1m";
@@ -543,7 +546,7 @@ fn the_status_of_a_run_is_its_report_so_far() {
         assert_eq!(keys(status), keys(end));
     }
 
-    // Earlier runs stand in front, whole, and every format has its turn.
+    // Earlier runs come first and complete, and every format appears.
     let of_two = text(&format!("{line} --scheduler=none,bfq --output-format=terse,normal"));
     let names = of_two
         .lines()
@@ -556,7 +559,7 @@ fn the_status_of_a_run_is_its_report_so_far() {
     );
     assert_eq!(of_two.matches("\nPartial: 1 of 2 runs so far.\n").count(), 4);
 
-    // A file has them one after the other as well.
+    // A file contains them in sequence as well.
     let file = folder("status").join("results.json");
     text(&format!("{line} --scheduler=none --output-format=json --output={}", file.display()));
     let written = documents(&std::fs::read_to_string(&file).expect("results"));
@@ -591,7 +594,8 @@ fn real_threads_tell_their_status() {
     assert!(seen[0][0] > 0.0 && seen[0][2] == 0.0, "{seen:?}");
 }
 
-/// `description` was accepted and was nowhere: in fio it is `desc` of its job, and the last field of its line.
+/// Regression test: `description` was accepted but not reported: in fio it is `desc` of its job, and the last field of
+/// its line.
 #[test]
 fn a_description_is_in_json_and_ends_a_line() {
     let line = "--device=null --size=64k --description=all --name=a --rw=read --continue_on_error=all \
@@ -601,11 +605,11 @@ fn a_description_is_in_json_and_ends_a_line() {
     assert!(job("--device=null --size=64k --name=a --rw=read").get("desc").is_none());
     let terse = text(&format!("sim --scheduler=none --output-format=terse {line}"));
     let ends = Vec::from_iter(terse.lines().map(|line| line.rsplit("%;").next().expect("an end")));
-    // In front of it are the errors that the job survived.
+    // It follows the errors that the job survived.
     assert_eq!(ends, ["0;0;all", "its,own"]);
 }
 
-/// Where the engine is synchronous, fio's whole latency is one of completion.
+/// With a synchronous engine, fio counts the total latency as completion latency.
 #[test]
 fn a_synchronous_engine_has_no_latency_of_submission() {
     let line = "--device=null,irqmode=2,completion_nsec=100000 --rw=randread --size=400k --name=a";
@@ -619,7 +623,7 @@ fn a_synchronous_engine_has_no_latency_of_submission() {
     }
 }
 
-/// A job that takes back what holds for all jobs was not heard.
+/// Regression test: a job could not override an option that applies to all jobs.
 #[test]
 fn a_job_may_do_without_the_flush_of_all_jobs() {
     let line = "--device=memory,size=8 --size=64k --rw=write";
@@ -632,7 +636,7 @@ fn a_job_may_do_without_the_flush_of_all_jobs() {
         ("--end_fsync=1 --rw=rw --rwmixread=100", "", true),
         ("--end_fsync=1 --rw=randread", "", false),
         ("--end_fsync=1 --fsync=1", "", true),
-        // The last place is sought behind the flush of the last write, which is enough.
+        // The last seek follows the flush of the last write, which is sufficient.
         ("--end_fsync=1 --fsync=1 --rw=write:8k", "", false),
     ] {
         let job = job(&format!("{line} {all} --name=a {own}"));
@@ -658,7 +662,7 @@ fn depths_are_shares_of_ios_by_the_depth_that_they_found() {
     }
 }
 
-/// fio numbers threads through all jobs, and reports a group only where its jobs ask for it.
+/// fio numbers threads across all jobs, and reports a group only if its jobs request it.
 #[test]
 fn threads_and_groups_are_numbered_through_all_jobs() {
     let folder = folder("numbers");
@@ -680,7 +684,7 @@ fn threads_and_groups_are_numbered_through_all_jobs() {
         let kib = ["read", "write"].map(|key| job[key]["io_kbytes"].clone());
         json!([job["jobname"], job["groupid"], read, write, kib])
     };
-    // A KiB that is not whole does not count.
+    // An incomplete KiB does not count.
     let alone = json!(["a", 0, 7, 0, [3, 0]]);
     let expected = [alone.clone(), alone, json!(["b", 1, 0, 14, [0, 7]])];
     assert_eq!(Vec::from_iter(rows.iter().map(row)), expected);

@@ -1,5 +1,4 @@
-//! Runs the binary as a user does: its refusals and their messages, and the command lines that the project comes
-//! from.
+//! Runs the binary as a user would: refusals and their messages, and the command lines from which the project started.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -12,7 +11,7 @@ fn split(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-/// Exit code 2, nothing on standard output, one line on standard error that begins with `blkmq: `.
+/// Checks for exit code 2, nothing on standard output, and one line on standard error that begins with `blkmq: `.
 fn refusal(args: &[&str]) -> String {
     let output = blkmq(args);
     let message = String::from_utf8(output.stderr).expect("messages are text");
@@ -31,7 +30,7 @@ fn shown(args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// A file for one test, in the folder that cargo gives to integration tests.
+/// Creates a file for one test, in cargo's folder for integration tests.
 fn file(name: &str, text: &str) -> String {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&path, text).expect("the folder for temporary files can be written");

@@ -1,16 +1,16 @@
-//! Every command that the README, the pages of help and the pages of the documentation show: each is carried out by a
-//! shell as it is written, and ends well, within half a minute.
+//! Every command shown in the README, the help pages and the documentation: a shell runs it as written, and it succeeds
+//! within half a minute.
 //!
-//! The half minute is that of a machine with nothing else to do, which the machine of a test is not: a command gets half
-//! a minute of CPU time, which the kernel counts, and the time that a plan says to take is half a minute at most.
+//! The half minute applies to an otherwise idle machine, unlike that of a test: so a command gets half a minute of CPU
+//! time, counted by the kernel, and the duration stated by its plan must be at most half a minute.
 //!
-//! Commands of the server's programs, and those of other programs, are run by `cargo xtask interop serve-documented`.
+//! Commands of the server's programs, and of other programs, are run by `cargo xtask interop serve-documented`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The most seconds for which a user waits for a command that is shown.
+/// The maximum time that a user waits for a documented command, in seconds.
 const SECONDS: usize = 30;
 /// A command that has not ended after this many seconds hangs, however busy the machine is.
 const HANGS: &str = "600";
@@ -28,7 +28,7 @@ const COMMANDS: [&str; 10] = [
     "man --help",
 ];
 
-/// A command of this program, from its first word to the end of its words: comments stand two spaces behind it.
+/// Returns a command of this program, from its first to its last word: comments follow after two spaces.
 fn command(line: &str) -> Option<String> {
     let line = line.trim();
     if let Some(words) = line.strip_prefix("cargo run --release -- ") {
@@ -60,7 +60,7 @@ fn of_page(text: &str) -> Vec<String> {
     blocks.flat_map(of_lines).collect()
 }
 
-/// The same, and words in backticks, which may run over lines. On other pages than the README these are names.
+/// Like the above, including words in backticks, which may span lines. On pages other than the README these are names.
 fn of_readme(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (number, block) in text.split("```").enumerate() {
@@ -68,7 +68,7 @@ fn of_readme(text: &str) -> Vec<String> {
             found.extend(of_lines(block));
         } else {
             let inline = block.split('`').skip(1).step_by(2).map(|it| it.replace('\n', " "));
-            // A command without its words is a name.
+            // A command without arguments is a name.
             found.extend(inline.filter(|it| it.contains(" --")).filter_map(|it| command(&it)));
         }
     }
@@ -93,7 +93,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// All commands that are shown, in an order in which each finds the files of those before it.
+/// Returns all documented commands, in an order in which each finds the files of earlier ones.
 fn shown() -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for page in pages() {
@@ -124,19 +124,19 @@ fn is_elsewhere(line: &str) -> bool {
     ELSEWHERE.iter().any(|(words, _)| line.contains(words))
 }
 
-/// Programs that a command goes through and this machine lacks.
+/// Returns a program in the command that this machine lacks.
 fn lacks(line: &str) -> Option<&'static str> {
     let program = line.contains("man -l").then_some("man")?;
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     (!found.is_ok_and(|output| output.status.success())).then_some(program)
 }
 
-/// Does the command measure by the clock? Its threads may use as many CPUs as there are for as long as it says.
+/// Returns whether the command measures real time. Its threads may use all CPUs for the stated duration.
 fn is_timed(line: &str) -> bool {
     line.starts_with("blkmq bench")
 }
 
-/// Runs a line in `folder`. It gets `seconds` of CPU time; an error says what went wrong.
+/// Runs a line in `folder`, with a limit of `seconds` of CPU time. An error describes the failure.
 fn output_of(line: &str, folder: &Path, seconds: usize) -> Result<String, String> {
     let command = line.replace("blkmq ", "\"$BLKMQ\" ");
     let script = format!("ulimit -t {seconds}; {command}");
@@ -147,13 +147,13 @@ fn output_of(line: &str, folder: &Path, seconds: usize) -> Result<String, String
     match output.status.code() {
         Some(0) => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         Some(124) => Err(format!("{line}: not within {HANGS} s")),
-        // The kernel kills a process that is over its limit; either the shell says so, or it was the shell.
+        // The kernel kills a process that exceeds its limit; either the shell reports it, or it was the shell.
         Some(137) | None => Err(format!("{line}: not within {seconds} s of CPU time")),
         code => Err(format!("{line}: {code:?}: {errors}")),
     }
 }
 
-/// Makes the files that commands name.
+/// Creates the files that commands name.
 fn provide(folder: &Path) {
     let put = |name: &str, text: String| std::fs::write(folder.join(name), text).expect("room");
     let row =
@@ -181,13 +181,13 @@ fn provide(folder: &Path) {
     }
 }
 
-/// Carries out a line in `folder`; an error says what went wrong.
+/// Runs a line in `folder`; an error describes the failure.
 fn carry_out(line: &str, folder: &Path) -> Result<(), String> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     output_of(line, folder, if is_timed(line) { SECONDS * cpus } else { SECONDS }).map(drop)
 }
 
-/// The seconds that a plan says to take at most; `None` if it ends when its I/O is done.
+/// Returns the maximum duration stated by a plan, in seconds; `None` if it ends with its I/O.
 fn stated(plan: &str) -> Option<f64> {
     let words = plan.split_whitespace().collect::<Vec<_>>();
     let end = words.windows(3).find(|words| words[1..] == ["in", "all."])?;
@@ -218,7 +218,7 @@ fn commands_are_found_as_they_are_written() {
     }
 }
 
-/// Those that measure for seconds; and, one after the other, since each of them needs the whole machine.
+/// Includes commands that measure for seconds; they run one after the other, since each needs the whole machine.
 #[test]
 #[ignore = "long; cargo xtask soak runs it"]
 fn every_command_that_is_shown_ends_well_within_half_a_minute() {
@@ -235,8 +235,8 @@ fn every_command_that_is_shown_ends_well_within_half_a_minute() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Of every command that is shown at least the options are understood: those that measure are only planned, and the
-/// plan says how long it takes.
+/// At least the options of every documented command are accepted: commands that measure are only planned, and the plan
+/// states the duration.
 #[test]
 fn every_command_that_is_shown_is_understood() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -259,7 +259,7 @@ fn every_command_that_is_shown_is_understood() {
     assert!(timed >= 3, "{timed} commands say how long they take");
 }
 
-/// The bounds are those of the kernel and of the program, and hold.
+/// The limits of the kernel and of the program are effective.
 #[test]
 fn a_command_that_takes_too_long_is_found() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,13 +1,13 @@
-//! Every option that the help lists as one with an effect changes something, and this file says where that is seen:
-//! in the figures of a simulation, or in a test that has the name of the option in it.
+//! Every option that the help lists as effective changes something. This file says where that is visible: in the
+//! figures of a simulation, or in a test whose text contains the name of the option.
 //!
-//! An option that is read, shown and without effect passes every test of its parsing.
+//! An option that is parsed and shown but has no effect would pass every test of its parsing.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// An option, a simulation, and what the option adds to it.
+/// An option, a simulation, and the words that the option adds to it.
 type Row = (&'static str, &'static str, &'static str);
 
 const NULL: &str = "--device=null,irqmode=2,completion_nsec=10000 --name=a --size=256k --bs=4k";
@@ -164,7 +164,7 @@ const IN_FIGURES: &[Row] = &[
     ("seed", "DISK --rw=randread", "--seed=3"),
 ];
 
-/// An option, a command, what the option adds to it, and words that only the output with it has.
+/// An option, a command, the words that the option adds, and words that only then appear in the output.
 const IN_WORDS: &[(&str, &str, &str, &str)] = &[
     ("description", "sim NULL", "--description=of-a-test", "description=of-a-test: annotates"),
     ("filename", "bench --dry-run --size=64k", "--filename=here", "uring:here"),
@@ -278,7 +278,7 @@ fn output(line: &str) -> String {
 fn sim(line: &str) -> Value {
     let text = output(&format!("sim {line} --output-format=json"));
     let mut report: Value = serde_json::from_str(&text).expect("JSON");
-    // Words about the run are no figures.
+    // The description of the run is not a figure.
     report["global options"].take();
     for key in ["command", "notes", "warnings"] {
         report["blkmq"][key].take();
@@ -289,7 +289,7 @@ fn sim(line: &str) -> Value {
     report
 }
 
-/// The options that the help of `command` lists as those with an effect.
+/// Returns the options that the help of `command` lists as effective.
 fn listed(command: &str) -> BTreeSet<String> {
     let help = output(&format!("{command} --help"));
     let (effective, _) = help.split_once("Accepted without effect").expect("a list");
@@ -325,7 +325,7 @@ fn every_option_with_an_effect_is_shown_to_have_one() {
     }
 }
 
-/// `line` with the texts of its names.
+/// Returns `line` with the texts of its names filled in.
 fn spelt(line: &str) -> String {
     let names = [
         ("NULL", NULL),

@@ -1,4 +1,4 @@
-//! `blkmq experiment`: the same results whoever ran which points, and answers that are known beforehand.
+//! `blkmq experiment`: results do not depend on which process ran which points, and answers are as known in advance.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -50,7 +50,7 @@ fn killed_resumed_and_sharded_ones_are_equal_to_the_byte() {
     let whole = bytes(folder.path(), "whole");
     assert_eq!(whole[0].iter().filter(|byte| **byte == b'\n').count(), 200);
 
-    // Killed as soon as some points are there, again and again, until one of them reaches the end.
+    // Killed as soon as some points are done, repeatedly, until one process reaches the end.
     let rows = || {
         let text = std::fs::read(folder.path().join("killed/shard-1-of-1.jsonl"));
         text.unwrap_or_default().iter().filter(|byte| **byte == b'\n').count()
@@ -96,7 +96,7 @@ fn killed_resumed_and_sharded_ones_are_equal_to_the_byte() {
     assert_eq!(merged.replace("parts/", "whole/"), text);
 }
 
-/// The answers, which are those of other seeds as well.
+/// The answers, which are the same for other seeds.
 #[test]
 fn questions_with_a_known_answer_are_answered() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -149,7 +149,7 @@ fn traces_are_points_and_their_contents_count() {
     let before = bytes(folder.path(), "replays");
     shown(folder.path(), &["replays.toml"]);
     assert_eq!(bytes(folder.path(), "replays"), before);
-    // Another trace of that name is another point.
+    // A different trace under the same name is a different point.
     put("b.csv", trace(13));
     let output = blkmq(folder.path(), &["replays.toml"]).output().expect("it starts");
     let errors = String::from_utf8_lossy(&output.stderr);

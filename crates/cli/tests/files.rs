@@ -1,4 +1,4 @@
-//! Runs on the files that `filename` names: the I/O arrives there, and files are laid out as in fio.
+//! Runs on files named by `filename`: they get the I/O, and are laid out as in fio.
 
 use serde_json::Value;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ fn blkmq(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_blkmq")).args(args).output().expect("the binary starts")
 }
 
-/// A path for one test, in the folder that cargo gives to integration tests.
+/// Returns a path for one test, in cargo's folder for integration tests.
 fn path(name: &str) -> (PathBuf, String) {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_file(&path);
@@ -16,7 +16,7 @@ fn path(name: &str) -> (PathBuf, String) {
     (path, text)
 }
 
-/// The report of a run; `None` if there is no io_uring here.
+/// Returns the report of a run; `None` if io_uring is unavailable.
 fn report(test: &str, line: &str) -> Option<Value> {
     let args = format!("bench --scheduler=mq-deadline --output-format=json {line}");
     let output = blkmq(&Vec::from_iter(args.split_whitespace()));
@@ -90,11 +90,11 @@ fn each_file_gets_its_share_and_is_verified() {
             assert!(bytes.chunks(4096).all(|block| block[..2] == bytes[..2]), "all are written");
         }
     }
-    // A second command knows one of the files under another place on its device, and finds its data.
+    // A second command has one of the files at another position on its device, and still finds its data.
     let one =
         format!("--filename={place}/w.1.3 --direct=1 --bs=4k --name=w --rw=read --verify=crc32c");
     assert_eq!(report(test, &one).expect("as before")["jobs"][0]["error"], 0);
-    // Data of one block in the place of another is found, in whichever file it is.
+    // Data of one block in place of another is detected, in whichever file it is.
     let path = folder.path().join("w.0.2");
     let mut bytes = std::fs::read(&path).expect("it is there");
     bytes.copy_within(0..4096, 8192);
@@ -111,7 +111,7 @@ fn a_dry_run_lays_out_nothing() {
     let line =
         format!("bench --dry-run --filename={name} --size=1m --ioengine=io_uring --direct=1");
     let output = blkmq(&Vec::from_iter(line.split_whitespace()));
-    // Long lines are broken, commands behind a backslash.
+    // Long lines are wrapped, commands after a backslash.
     let text = String::from_utf8_lossy(&output.stdout).replace("\\\n", "");
     let text = Vec::from_iter(text.split_whitespace()).join(" ");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,5 +1,5 @@
-//! Every file of tests here, in one program: the engine's generic code is compiled and linked once for all of them.
-//! `cargo test -p blkmq-cli --test all command_line::` runs one file.
+//! All test files in one program, so that the engine's generic code is compiled and linked only once. `cargo test -p
+//! blkmq-cli --test all command_line::` runs one file.
 
 mod as_fio;
 mod command_line;
@@ -35,8 +35,7 @@ mod workload;
 #[cfg(target_os = "linux")]
 const BIN: &str = env!("CARGO_BIN_EXE_blkmq");
 
-/// The program that long tests run: the one that was built with the tests, or a faster build of it that the environment
-/// names.
+/// Returns the program for long tests: the one built with the tests, or a faster build named by the environment.
 fn program() -> std::ffi::OsString {
     std::env::var_os("BLKMQ_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_blkmq").into())
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Standard output of a run without any failure.
+/// Returns standard output of a run that must succeed.
 fn blkmq(line: &str) -> String {
     let args = line.split_whitespace();
     let output = Command::new(env!("CARGO_BIN_EXE_blkmq")).args(args).output().expect("it starts");
@@ -86,8 +86,8 @@ fn flushes_are_counted_and_timed_as_fio_does() {
     }
 }
 
-/// A device without a cache has nothing to flush, so that fewer requests reach it than bios were submitted. The report
-/// took that for a bug of its own.
+/// Regression test: a device without a cache has nothing to flush, so that fewer requests reach it than bios were
+/// submitted. The report took that for a bug of its own.
 #[test]
 fn a_flush_that_needs_no_request_is_accounted_for() {
     for (device, surplus) in [("null", -3), ("disk", 0)] {
@@ -278,7 +278,7 @@ fn a_log_takes_its_options() {
     assert_eq!(Some(max[0][1]), all.iter().map(|line| line[1]).max());
 }
 
-/// Collectors of logs put them beside those of other programs.
+/// Log collectors combine them with logs of other programs.
 #[test]
 fn a_log_has_times_since_the_epoch_if_it_is_told_to() {
     let folder = folder("epoch");
@@ -301,7 +301,7 @@ fn a_log_has_times_since_the_epoch_if_it_is_told_to() {
     }
 }
 
-/// The results are printed, and the error comes behind them.
+/// The results are printed, followed by the error.
 #[test]
 fn a_full_disk_does_not_cost_the_results() {
     let folder = folder("full");
@@ -323,7 +323,7 @@ fn a_full_disk_does_not_cost_the_results() {
     assert_eq!(json["jobs"][0]["read"]["total_ios"], 16);
 }
 
-/// A thread that waits for a slow disk costs no more processor time than one that waits for a fast one.
+/// A thread that waits for a slow disk uses no more CPU time than one that waits for a fast one.
 #[test]
 fn waiting_is_no_cpu_time() {
     let cost = |device: &str| {
@@ -337,7 +337,8 @@ fn waiting_is_no_cpu_time() {
     assert!(disk < 1_000.0 && flash < 1_000.0, "{disk} and {flash} ns per I/O");
 }
 
-/// clat begins with the push into the queue: a device that takes one I/O at a time is waited for in the scheduler.
+/// clat begins with the push into the queue: waiting for a device that takes one I/O at a time happens in the
+/// scheduler.
 #[test]
 fn completion_latency_has_the_wait_in_the_scheduler_in_it() {
     for scheduler in ["none", "mq-deadline", "kyber", "bfq"] {
@@ -347,13 +348,13 @@ fn completion_latency_has_the_wait_in_the_scheduler_in_it() {
         );
         let read = jobs(&line)[0]["read"].take();
         let mean = |kind: &str| read[kind]["mean"].as_f64().expect("a mean") / 1e6;
-        // Seven others are before it; the first ones wait for less.
+        // Seven others precede it; the first ones wait for fewer.
         assert!((7.5..8.1).contains(&mean("clat_ns")), "{scheduler}: {read}");
         assert!(mean("slat_ns") < 0.1, "{scheduler}: the push itself waits for nothing: {read}");
     }
 }
 
-/// The numbers of a dry run are those of the files that the run would write.
+/// The numbers in a dry run equal those in the names of files that the run would write.
 #[test]
 fn a_dry_run_counts_as_files_and_json_do() {
     let line = "bench --dry-run --rw=read --size=64k --scheduler=none,bfq --repeat=2";

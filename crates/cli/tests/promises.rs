@@ -1,5 +1,4 @@
-//! Promises to tenants, judged by what they complete: floors that were missed without a word, each with the command that
-//! showed it.
+//! Promises to tenants, judged by completions: floors that were silently missed, each with the command that showed it.
 
 use serde_json::Value;
 use std::process::Command;
@@ -22,7 +21,7 @@ fn reads(report: &Value, job: &str) -> u64 {
     found["read"]["total_ios"].as_u64().expect("a count")
 }
 
-/// The counts of a group's floor: what it lacked in seconds, the seconds that were judged, and those that were missed.
+/// The counts of a group's floor: the shortfall in seconds, the seconds judged, and the seconds missed.
 #[derive(Debug, Clone, Copy)]
 struct Floor {
     short: f64,
@@ -46,8 +45,8 @@ fn notes(report: &Value) -> String {
     report["blkmq"]["notes"].to_string()
 }
 
-/// Slots went by weight alone, so with the default `nr_requests` a tenant with a small weight and 64 reads waiting had 3 to
-/// 72 % of its floor, since the scheduler saw none of them.
+/// Regression test: slots were allocated only by weight, so with the default `nr_requests` a tenant with a small weight
+/// and 64 reads waiting had 3 to 72 % of its floor, since the scheduler did not see them.
 #[test]
 fn a_floor_has_the_slots_that_it_takes_whatever_the_weights() {
     for (floor_of, heavy, due) in [
@@ -69,7 +68,7 @@ fn a_floor_has_the_slots_that_it_takes_whatever_the_weights() {
     }
 }
 
-/// Floors are kept on a device that takes eight requests, and has no queue of its own.
+/// Floors are kept on a device that takes eight requests and has no internal queue.
 #[test]
 fn a_floor_has_the_slots_that_it_takes_among_three_groups() {
     let report = sim(
@@ -85,8 +84,8 @@ fn a_floor_has_the_slots_that_it_takes_among_three_groups() {
     assert_eq!(floor(&report, "floor").missed, 0);
 }
 
-/// The client had 4 of the 31 I/Os a second that its floor is, because the disk orders what it holds, and
-/// `floor_short_time` was 0: the scheduler had given the disk all of them.
+/// Regression test: the client got 4 of the 31 I/Os per second of its floor, because the disk reorders its requests,
+/// and `floor_short_time` was 0: the scheduler had issued all of them.
 #[test]
 fn a_floor_that_a_deep_queue_breaks_is_counted_with_its_cause() {
     let disk = |options: &str, more: &str| {
@@ -101,7 +100,7 @@ fn a_floor_that_a_deep_queue_breaks_is_counted_with_its_cause() {
         let report = disk(options, "");
         let client = floor(&report, "client");
         assert!(client.seconds >= 30 && client.missed * 10 > client.seconds * 9, "{client:?}");
-        // It has less than half of its floor.
+        // It gets less than half of its floor.
         assert!(client.short > client.missed as f64 * 0.5, "{client:?}");
         assert_eq!(stats(&report, "client")["floor_missed_device"], client.missed);
         let notes = notes(&report);
@@ -112,12 +111,12 @@ fn a_floor_that_a_deep_queue_breaks_is_counted_with_its_cause() {
     let bounded = disk("", "--device_depth=1");
     assert!(reads(&bounded, "client") > 31 * 30);
     let client = floor(&bounded, "client");
-    // A write of 4 MiB takes a tenth of a second, and the cache of the disk is emptied now and then.
+    // A write of 4 MiB takes a tenth of a second, and the disk's cache is flushed from time to time.
     assert!(client.seconds >= 30 && client.missed <= 1 && client.short < 0.2, "{client:?}");
 }
 
-/// A disk of a cloud whose credits end, under a scheduler that was told what it does with credits: the tenant had 62 of 200
-/// in a second, and nothing was said. Told right, and bounded, it has its floor.
+/// A cloud disk whose credits run out, under a scheduler configured for the rate with credits: the tenant got 62 of 200
+/// I/Os per second, which was not reported. With the right configuration and a bound it gets its floor.
 #[test]
 fn a_floor_on_a_disk_whose_credits_end_is_missed_from_then_on() {
     let gp2 = |told: &str| {
@@ -137,7 +136,7 @@ fn a_floor_on_a_disk_whose_credits_end_is_missed_from_then_on() {
     assert!(right.seconds >= 38 && right.missed == 0, "{right:?}");
 }
 
-/// Large I/Os of a neighbour fill a disk of a cloud: 5 of 200 reads a second, and nothing was said.
+/// Regression test: a neighbour's large I/Os fill a cloud disk: 5 of 200 reads per second, which was not reported.
 #[test]
 fn a_floor_behind_large_requests_in_the_device_is_counted() {
     let cloud = |options: &str| {
@@ -156,8 +155,8 @@ fn a_floor_behind_large_requests_in_the_device_is_counted() {
     assert_eq!(floor(&report, "b").missed, 0);
 }
 
-/// The controller of latency goals took from a tenant what its floor is, and the floor counted as kept. Whether it takes that
-/// or not: the account says what the tenant has had, and the goal is named as the cause.
+/// Regression test: the controller of latency goals took from a tenant's floor, and the floor counted as kept. Whether
+/// it does or not, the account must report what the tenant got, and name the goal as the cause.
 #[test]
 fn a_floor_that_goals_take_from_is_judged_by_what_is_left() {
     let cloud = |goal: &str| {
@@ -179,8 +178,8 @@ fn a_floor_that_goals_take_from_is_judged_by_what_is_left() {
     }
 }
 
-/// A device that takes 1 ms for each of eight requests, and from the sixth second on, for seven of them, 10 ms more. Within
-/// five seconds the floors are called infeasible; when the device has recovered for eight seconds, no longer.
+/// A device that takes 1 ms for each of eight requests and, for seven seconds from the sixth on, 10 ms more. Within
+/// five seconds the floors are reported as infeasible; eight seconds after recovery they are not.
 #[test]
 fn a_floor_that_the_device_cannot_keep_is_called_infeasible_until_it_can() {
     let slow = |runtime: u32| {
@@ -216,7 +215,7 @@ fn two_tenants(options: &str) -> Value {
     ))
 }
 
-/// The policy of each run, and the notes about how it was chosen.
+/// Returns the policy of each run, and the notes on its choice.
 fn chosen(report: &Value) -> (Vec<&str>, Vec<&str>) {
     let jobs = report["jobs"].as_array().expect("jobs").iter();
     let mut policies =
@@ -227,7 +226,7 @@ fn chosen(report: &Value) -> (Vec<&str>, Vec<&str>) {
     (policies, notes)
 }
 
-/// With the scheduler that is chosen without a word, weights were without effect.
+/// Regression test: with the automatically chosen scheduler, weights had no effect.
 #[test]
 fn weights_hold_under_the_scheduler_that_is_chosen_for_groups() {
     let report = two_tenants("--scheduler=auto");

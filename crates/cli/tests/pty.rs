@@ -1,5 +1,5 @@
-//! A command on a pseudo-terminal, for tests. Nothing here waits for a time: a key is pressed when the screen shows that it
-//! is time for it.
+//! A command on a pseudo-terminal, for tests. Nothing here waits for a time: keys are pressed when the screen shows the
+//! right moment.
 
 use crate::BIN;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -10,30 +10,30 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// The key that interrupts.
 pub const CTRL_C: &[u8] = &[3];
-/// A command on a terminal of its own.
+/// A command on a separate terminal.
 pub struct Terminal {
     screen: File,
     /// The command.
     pub child: Child,
-    /// Everything that has been shown so far.
+    /// Everything shown so far.
     shown: String,
 }
 
 impl Terminal {
-    /// Starts the program under test with the words of `line` on a terminal with so many columns.
+    /// Starts the program under test with the words of `line` on a terminal with `columns` columns.
     pub fn start(line: &str, columns: u16, environment: &[(&str, &str)]) -> Self {
         Self::run(&format!("{BIN} {line}"), columns, environment)
     }
 
-    /// Starts the program that is the first word of `line`.
+    /// Starts the program named by the first word of `line`.
     pub fn run(line: &str, columns: u16, environment: &[(&str, &str)]) -> Self {
-        // `setsid -c` makes the terminal the one whose keys send signals, which a test in the background of a shell
-        // would ignore.
+        // `setsid -c` makes this the controlling terminal, whose keys send signals, which a test in the background of a
+        // shell would ignore.
         let session = ["--default-signal=INT,QUIT", "setsid", "-c"];
         Self::under(&session, line, columns, environment)
     }
 
-    /// The same, on a terminal that sends no signals, not even when it hangs up.
+    /// Like [`start`](Self::start), on a terminal that sends no signals, not even on hang-up.
     pub fn without_signals(line: &str, columns: u16) -> Self {
         Self::under(&["--ignore-signal=HUP", "setsid"], &format!("{BIN} {line}"), columns, &[])
     }
@@ -41,7 +41,7 @@ impl Terminal {
     fn under(session: &[&str], line: &str, columns: u16, environment: &[(&str, &str)]) -> Self {
         let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let OpenptyResult { master, slave } = openpty(&size, None).expect("a pseudo-terminal");
-        // A command that had this end as well would never see the terminal hang up.
+        // A command that inherited this end would never see the terminal hang up.
         fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("it is open");
         let end = || Stdio::from(slave.try_clone().expect("another descriptor"));
         let mut command = Command::new("env");
@@ -55,7 +55,7 @@ impl Terminal {
         Self { screen: File::from(master), child, shown: String::new() }
     }
 
-    /// Reads more of the screen. False at the end: when no program has the terminal any more.
+    /// Reads more of the screen. Returns false when no program uses the terminal any more.
     fn look(&mut self) -> bool {
         let mut bytes = [0; 4096];
         // The end of a pseudo-terminal is an error.
@@ -71,7 +71,7 @@ impl Terminal {
         }
     }
 
-    /// Until no more than so many seconds are left; on a busy machine the screen may skip some of them.
+    /// Reads until at most `most` seconds are left; on a busy machine the screen may skip some.
     pub fn until_left(&mut self, most: u32) {
         let says = |shown: &str| {
             (most - 20..=most).any(|left| shown.contains(&format!("(about {left} s left)")))
@@ -92,7 +92,7 @@ impl Terminal {
         self.screen.write_all(keys).expect("the terminal is there");
     }
 
-    /// Presses a key on a terminal that may be gone with its command.
+    /// Presses a key on a terminal that may have gone with its command.
     pub fn try_press(&mut self, keys: &[u8]) {
         let _ = self.screen.write_all(keys);
     }
@@ -104,7 +104,7 @@ impl Terminal {
     }
 }
 
-/// The lines of a screen without what a progress bar draws over itself.
+/// Returns the lines of a screen without the overwritten parts of a progress bar.
 pub fn lines(shown: &str) -> Vec<&str> {
     let start = shown.rfind('\u{1b}').map_or(0, |at| at + 1);
     let rest = &shown[start..];

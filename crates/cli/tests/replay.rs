@@ -1,4 +1,4 @@
-//! `--elevator-log` and `blkmq replay`, from one end to the other.
+//! `--elevator-log` and `blkmq replay`, end to end.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -70,12 +70,12 @@ fn requests_are_counted_by_priority() {
     }
 }
 
-/// A log in which one answer was changed: exit code 1, and the output shows the call and the calls before it.
+/// A log with one changed answer: exit code 1, and the output shows the call and those before it.
 #[test]
 fn a_changed_answer_is_shown() {
     let path = log("changed", "sim --device null,irqmode=2,hw_queue_depth=2");
     let mut bytes = std::fs::read(&path).expect("it was written");
-    // Options stand at the beginning, as text and a signed number: fifo_batch=4 becomes 2.
+    // Options are stored at the beginning, as text and a signed number: fifo_batch=4 becomes 2.
     let at = bytes.windows(10).position(|it| it == b"fifo_batch").expect("the option is there");
     let at = bytes[at + 10..]
         .windows(10)

@@ -1,4 +1,4 @@
-//! The pages' claims about schedulers on modelled devices: the tests run the committed scenarios, and the resulting
+//! The documented claims about schedulers on modelled devices: the tests run the committed scenarios, and the resulting
 //! rows must be on the pages.
 
 use serde_json::Value;
@@ -83,8 +83,8 @@ fn millis(ms: f64) -> String {
     if ms < 10.0 { format!("{ms:.2}") } else { format!("{ms:.0}") }
 }
 
-/// The figures of a reader beside writers, for each scheduler on a device: p99, reads a second, and the writers'
-/// throughput.
+/// Returns the figures of a reader beside writers, for each scheduler on a device: p99, reads per second, and the
+/// writers' throughput.
 fn among_writers(scenario: &str, device: &str) -> Vec<(f64, f64, f64)> {
     let jobs = sim(scenario, device, &SCHEDULERS.join(","));
     let figures = |jobs: &[Value]| {
@@ -94,8 +94,8 @@ fn among_writers(scenario: &str, device: &str) -> Vec<(f64, f64, f64)> {
     jobs.chunks(2).map(figures).collect()
 }
 
-/// The throughput of the writers of `tenants` on a disk with the `nth` scheduler, the median of twelve seeds: under kyber
-/// it is 17.1 to 18.2 MB/s, by seed.
+/// Returns the throughput of the writers of `tenants` on a disk with the `nth` scheduler, the median of twelve seeds:
+/// under kyber it is 17.1 to 18.2 MB/s, depending on the seed.
 fn written_on_a_disk(nth: usize) -> f64 {
     let written = |seed| megabytes(&sim_from(seed, "tenants", "disk", SCHEDULERS[nth])[1]["write"]);
     let mut all = Vec::from_iter((1..=12).map(written));
@@ -103,7 +103,7 @@ fn written_on_a_disk(nth: usize) -> f64 {
     f64::midpoint(all[5], all[6])
 }
 
-/// Each scheduler's figures on some devices, a row each.
+/// Returns each scheduler's figures on some devices, one row each.
 fn rows(devices: &[Vec<(f64, f64, f64)>]) -> String {
     let row = |(nth, name): (usize, &&str)| {
         let cells = devices.iter().map(|device| {
@@ -122,7 +122,7 @@ fn every_page_contains(rows: &str) {
     }
 }
 
-/// The reader's p99 with `none` as a multiple of its p99 with the `nth` scheduler.
+/// Returns the reader's p99 with `none` as a multiple of its p99 with the `nth` scheduler.
 fn gain(device: &[(f64, f64, f64)], nth: usize) -> f64 {
     device[0].0 / device[nth].0
 }
@@ -159,7 +159,7 @@ fn every_page_shows_what_a_reader_in_a_group_of_its_own_has_beside_writers() {
     assert!(gain(sata, KYBER_SLOW_WRITES) >= 5.0, "kyber: {devices:?}");
     let of_bursts = [disk, sata, nvme].map(|device| gain(device, KYBER_ADAPTIVE));
     assert!(of_bursts.iter().all(|gain| *gain >= 5.0), "kyber in bursts: {devices:?}");
-    // And writers write more than under bfq, by far on flash.
+    // The writers write more than under bfq, by far on flash.
     let on_disk = [KYBER_ADAPTIVE, BFQ].map(written_on_a_disk);
     let written = |nth: usize| {
         let disk = on_disk[usize::from(nth == BFQ)];
@@ -185,7 +185,7 @@ fn beside_small_writes(options: &str) -> (Value, Value) {
 #[ignore = "long; cargo xtask soak runs it"]
 fn the_page_of_kyber_shows_what_targets_do_here_and_under_linux() {
     // Medians of five runs each, from the data of HotCloudPerf 2024 (micro-bench-r1-w256): p99 in us, reads and writes
-    // a second.
+    // per second.
     let published = [
         ("2 / 10", "2000000,write_lat_nsec=10000000", (3031, 1448, 149_712)),
         ("100 / 100", "100000000,write_lat_nsec=100000000", (2834, 2106, 104_645)),

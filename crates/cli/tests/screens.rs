@@ -1,12 +1,12 @@
-//! The commands besides `blkmq bench` on a terminal: widths, locales and terminals that can do little; and where their
-//! output goes nowhere: a full disk, a closed pipe.
+//! The commands other than `blkmq bench` on terminals of different widths, locales and capabilities, and with outputs
+//! that fail: a full disk, a closed pipe.
 
 use crate::BIN;
 use crate::pty::{Terminal, lines};
 use std::fs::File;
 use std::process::{Child, Command, Output, Stdio};
 
-/// A log of elevators, in a folder of its own.
+/// Creates an elevator log in a separate folder.
 fn log() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("run.log").display().to_string();
@@ -25,12 +25,12 @@ fn output(line: &str, stdout: Stdio) -> Output {
     child.and_then(Child::wait_with_output).expect("it starts")
 }
 
-/// Four runs, one of which has a name that is longer than a narrow screen.
+/// Four runs, one of which has a name longer than a narrow screen.
 const RUNS: &str = "--scheduler=none,mq-deadline:fifo_batch=8,read_expire=100,write_expire=1000,writes_starved=4 \
     --access=combining,spin --rw=randrw --size=256k --iodepth=8 --name=caf\u{e9} --device=flash";
 const CLAIM: &str = "repro order --runtime=20ms --threads=1";
 
-/// A line of each command, with its log; not those of code on a page, which stay as they are.
+/// Returns a command line for each command, with its log.
 fn every_command(log: &str) -> Vec<String> {
     let mut all = vec![
         format!("sim {RUNS}"),
@@ -45,7 +45,7 @@ fn every_command(log: &str) -> Vec<String> {
     all
 }
 
-/// `replay` and `bench --dry-run` ignored the width, and pages of documentation do not know it.
+/// Regression test: `replay` and `bench --dry-run` ignored the width, and documentation pages had none.
 #[test]
 fn no_command_is_wider_than_its_terminal() {
     let (_folder, log) = log();
@@ -61,8 +61,8 @@ fn no_command_is_wider_than_its_terminal() {
     }
 }
 
-/// Lines that would mean something else if they were broken: of a job file, of code on a page, and single words of a
-/// command.
+/// Returns whether a line would change its meaning if it were broken: of a job file, of code on a page, or a single
+/// word of a command.
 fn is_as_it_is(line: &str) -> bool {
     let name = |key: &str| key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
     let is_pair = !line.contains(' ') && line.split_once('=').is_some_and(|(key, _)| name(key));

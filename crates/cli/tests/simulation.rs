@@ -1,4 +1,4 @@
-//! Runs `blkmq sim` as a user does: two runs print the same bytes in every format, and do the same work as `blkmq
+//! Runs `blkmq sim` as a user would: two runs print the same bytes in every format, and do the same work as `blkmq
 //! bench`.
 
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn the_same_seed_gives_the_same_bytes_in_every_format_and_another_one_others() {
             };
             let first = run(7);
             assert!(first == run(7), "{device} as {format}: two runs differ");
-            // The seed itself is printed in every format but CSV.
+            // Every format but CSV contains the seed.
             assert!(first != run(8), "{device} as {format}: another seed is the same run");
         }
     }
@@ -78,8 +78,7 @@ fn what_is_counted_about_groups_is_exact_and_nothing_is_said_of_what_is_not() {
         assert_eq!(total(at, "io_serviced_recursive"), Some(below));
         assert_eq!(total(at, "io_service_bytes_recursive"), Some(below << 12));
         assert_eq!(groups[at]["stats"]["sectors_recursive"], below * 8);
-        // One request at a time, and each takes 100 us; but the very last one ends, for the scheduler, with its last
-        // pass.
+        // One request at a time, 100 us each; but for the scheduler, the very last one ends with its last pass.
         let served = total(at, "io_service_time_recursive").expect("it is counted");
         let in_full = served / 100_000;
         assert!(served % 100_000 == 0 && (in_full == below || in_full + 1 == below), "{served}");
@@ -87,7 +86,7 @@ fn what_is_counted_about_groups_is_exact_and_nothing_is_said_of_what_is_not() {
         assert_eq!(stats.len(), 21, "{stats:?}");
     }
     assert_eq!((&groups[2]["share"], &groups[2]["due"]), (&json!(0.8), &json!(0.75)));
-    // A scheduler that does not share by group has no turns; what its groups did is counted.
+    // A scheduler that does not share by group has no turns; the I/O of its groups is counted.
     let groups = all[1]["groups"].as_array().expect("a list");
     assert_eq!(groups[2]["ios"], 400);
     let stats = groups[2]["stats"].as_object().expect("an object");
@@ -103,7 +102,7 @@ fn what_is_counted_about_groups_is_exact_and_nothing_is_said_of_what_is_not() {
 
 #[test]
 fn where_the_time_goes_is_exact_and_shown() {
-    // A device that takes one request at a time, 100 us for each, and 16 I/Os at once: each waits for 15 others.
+    // A device that takes one request at a time, 100 us each, and 16 I/Os together: each waits for 15 others.
     let line = "--device null,irqmode=2,completion_nsec=100000,submit_queues=1,hw_queue_depth=1 \
                 --scheduler mq-deadline --bs=4k --iodepth=16 --rw=randread --norandommap --size=1g \
                 --number_ios=1000 --nomerges=2 --nr_requests=64";
@@ -175,7 +174,7 @@ fn a_tenant_beside_a_flood_waits_behind_the_flood_and_the_flood_behind_itself() 
         assert!(sums.iter().all(|sum| *sum <= 5_100_000_000), "{at}");
         assert_eq!(victim[1], 0, "its only I/O is no cause: {at}");
         assert!(victim[0] > sums[0] * 99 / 100, "{at}");
-        // The flood always has I/Os that wait: behind its own, or under a fair scheduler for the victim's turns as well.
+        // The flood always has waiting I/Os: behind its own, and under a fair scheduler also for the victim's turns.
         assert!(sums[1] > 4_990_000_000, "{at}");
         let most = if scheduler.starts_with("bfq") { 55 } else { 7 };
         assert!(flood[1] < sums[1] / 100 * most, "{at}");
@@ -207,7 +206,7 @@ fn what_kyber_lets_through_is_shown() {
     assert_eq!(found[0]["governor"]["read_target"], 2_000_000);
 }
 
-/// Jobs, phases, verification and files of jobs mean the same in both times.
+/// Jobs, phases, verification and files mean the same in both kinds of time.
 #[test]
 fn the_work_is_that_of_a_bench() {
     let work = |command: &str| {
@@ -229,7 +228,7 @@ fn the_work_is_that_of_a_bench() {
     assert_eq!(real, work("sim"));
 }
 
-/// A comparison showed bfq to be none to the last digit, without a word of why.
+/// Regression test: a comparison showed bfq to be identical to none, without an explanation.
 #[test]
 fn a_run_says_that_bfq_serves_jobs_that_begin_together_as_one() {
     let notes = |scheduler: &str, options: &str| {

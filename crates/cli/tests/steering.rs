@@ -17,7 +17,7 @@ fn exit_what_says_which_threads_the_first_one_ends() {
     assert_eq!(with("--exit_what=all"), [52, 1024, 0]);
 }
 
-/// fio's t0011 and t0014: the shares of jobs are those of their weights, and a job that has ended counts no more.
+/// fio's t0011 and t0014: the shares of jobs follow their weights, and a job that has ended does not count.
 #[test]
 fn the_jobs_of_a_flow_share_by_weight() {
     let line = "--size=1g --time_based --runtime=300ms --iodepth=4";
@@ -44,7 +44,7 @@ fn a_job_waits_for_all_threads_of_another_one() {
     let span = |at: usize| jobs[at]["job_runtime"].as_u64().expect("a time");
     let counts = Vec::from_iter(jobs.iter().map(|job| ios(job)[0]));
     assert_eq!(counts[..3], [1024, 1024, 1024]);
-    // b keeps its rate from its own beginning on, and c has a whole second.
+    // b keeps its rate from its own beginning, and c has a whole second.
     assert!(span(2).abs_diff(256) <= 1 && span(3) == 1000, "{jobs:?}");
     assert_eq!(counts[4], 1024);
 }
@@ -75,7 +75,7 @@ fn zones_with_gaps_are_verified() {
     assert_eq!(seen["blkmq"]["verify"]["verified"], 1 << 20, "each block of a zone once");
 }
 
-/// fio's t0004: each I/O of 512 bytes is a block, and those of 1 MiB are many.
+/// fio's t0004: each I/O of 512 bytes is a block, and those of 1 MiB are many blocks.
 #[test]
 fn an_io_shorter_than_the_interval_is_a_block() {
     let line =

@@ -1,5 +1,5 @@
-//! `blkmq bench` on a terminal: Ctrl-C, widths, locales and terminals that can do little; and where its output goes
-//! nowhere: a full disk, a closed pipe. The other commands are in `screens.rs`.
+//! `blkmq bench` on a terminal: Ctrl-C, and different widths, locales and capabilities; and with outputs that fail: a
+//! full disk, a closed pipe. The other commands are in `screens.rs`.
 
 use crate::BIN;
 use crate::pty::{CTRL_C, Terminal, lines};
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 const LONG: &str =
     "--scheduler=none,mq-deadline --rw=randread --iodepth=4 --runtime=600 --time_based";
 
-/// A path in the folder that cargo gives to integration tests, at which there is nothing.
+/// Returns a nonexistent path in cargo's folder for integration tests.
 fn fresh(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_file(&path);
@@ -31,7 +31,7 @@ fn no_progress_is_shown_if_it_is_not_wanted() {
 #[test]
 fn ctrl_c_ends_the_runs_and_prints_what_was_measured() {
     let (json, csv, page) = (fresh("cut.json"), fresh("cut.csv"), fresh("cut.html"));
-    // Twice 49 s, of which more than one is over: then the first run counts.
+    // Twice 49 s, of which more than one second has passed: then the first run counts.
     let long = "--scheduler=none,mq-deadline --rw=randread --iodepth=4 --runtime=49 --time_based";
     let press = |line: &str| {
         let mut terminal = Terminal::start(line, 100, &[]);
@@ -77,7 +77,7 @@ fn ctrl_c_ends_a_simulation_and_a_claim() {
     }
 }
 
-/// `timeout` sends its signal twice at once, which is no second Ctrl-C: the results were lost.
+/// Regression test: `timeout` sends its signal twice, which is not a second Ctrl-C: the results were lost.
 #[test]
 fn a_signal_that_is_sent_twice_is_one() {
     let mut command = Command::new("timeout");
@@ -89,7 +89,7 @@ fn a_signal_that_is_sent_twice_is_one() {
     assert!(errors.ends_with("blkmq: ended by signal 2; 0 of 2 runs are whole\n"), "{errors}");
 }
 
-/// The queue waits for I/Os that never come back, for a second or two.
+/// The queue waits for I/Os that never complete, for a second or two.
 #[test]
 fn a_second_ctrl_c_ends_the_command_at_once() {
     let stuck = "bench --scheduler=none --rw=randread --runtime=99 --device=faults,timeout=1,timeout_nsec=600000000000:null";
@@ -194,7 +194,7 @@ impl Tiny {
 
 impl Drop for Tiny {
     fn drop(&mut self) {
-        // A folder that stays mounted is a nuisance; the test is over.
+        // A leftover mount is harmless; the test has ended.
         let _ = Command::new("umount").arg(self.0.path()).output();
     }
 }
@@ -235,7 +235,7 @@ fn a_closed_pipe_ends_the_command_quietly() {
         let output = child.wait_with_output().expect("it ends");
         assert!(output.status.success() && output.stderr.is_empty(), "{line}: {output:?}");
     }
-    // Without a reader of standard error a refusal is still a refusal, and no panic.
+    // Without a reader of standard error, a refusal is still a refusal and not a panic.
     let mut child =
         Command::new(BIN).arg("bensh").stderr(Stdio::piped()).spawn().expect("it starts");
     drop(child.stderr.take());

@@ -123,12 +123,12 @@ fn a_bench_is_traced_too_and_names_its_jobs() {
 fn what_does_not_fit_is_counted() {
     let traced = run("missed", "bench --scheduler none --rw=randread --size=1m --trace_events=100");
     assert_eq!(traced.all().len(), 101, "and a name");
-    // Q, P, U, G, I, D and C of each of 256 I/Os.
+    // Q, P, U, G, I, D and C for each of 256 I/Os.
     let missed = 7 * 256 - 100;
     assert!(traced.notes.contains(&format!("{missed} events are missing")), "{}", traced.notes);
 }
 
-/// Files that an earlier trace of the same name left behind would be read as part of this one.
+/// Files left by an earlier trace of the same name would be read as part of this one.
 #[test]
 fn an_earlier_trace_is_replaced_whole() {
     let line = "sim --scheduler none --rw=randread --size=64k --numjobs";

@@ -1,4 +1,4 @@
-//! `blkmq trace` and `blkmq replay` of other programs' traces, from one end to the other.
+//! `blkmq trace` and `blkmq replay` of other programs' traces, end to end.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -62,7 +62,7 @@ fn what_is_converted_and_back_tells_the_same() {
     for form in ["csv", "iolog2", "iolog3", "mqsim"] {
         let (to, output) = (format!("--to={form}"), format!("--output={}", file(form)));
         assert_eq!(shown("trace", &["convert", &file("a.csv"), &to, &output]), "");
-        // The rows of MQSim do not tell their unit.
+        // MQSim's rows do not reveal their unit.
         let format = if form == "mqsim" { "--format=mqsim" } else { "--skip-bad=0" };
         let again = shown("trace", &["info", &file(form), format]);
         let line =
@@ -71,7 +71,7 @@ fn what_is_converted_and_back_tells_the_same() {
     }
 }
 
-/// Each task has options of its own.
+/// Each task has its own options.
 #[test]
 fn an_option_of_the_other_task_is_refused() {
     for (words, expected) in [
@@ -125,7 +125,7 @@ fn a_job_replays_a_log_of_ios_as_fio_does() {
     };
     type Ios = Vec<(String, u64, u64)>;
     let ios = |wanted: &dyn Fn(&str) -> bool, place: &dyn Fn(u64) -> u64| -> Ios {
-        // The model has no discards, which are left out with a note.
+        // The model has no discards, which are omitted with a note.
         let all = REPLAYED.into_iter().filter(|it| it.1 != "trim" && wanted(it.1));
         all.map(|(_, op, offset, length)| (op.into(), place(offset), length)).collect()
     };
@@ -147,7 +147,7 @@ fn a_job_replays_a_log_of_ios_as_fio_does() {
     let (_, found): (_, Ios) = again(&["--replay_scale=2"]);
     assert_eq!(found, ios(&|_| true, &|place| place / 2 / 512 * 512));
     assert_eq!(again(&["--replay_redirect=/dev/x"]).1, all);
-    // Without a log there is nothing to replay, which is said.
+    // Without a log there is nothing to replay, which is reported.
     let alone = ["--device=null", "--scheduler=none", "--size=64k", "--replay_scale=2"];
     assert!(shown("sim", &alone).contains("no effect without read_iolog"));
 }

@@ -1,5 +1,5 @@
-//! Runs that do not go well: I/Os that fail, I/Os that never come back, and threads that cannot be started. Each run
-//! ends in time, with one line that describes the failure and exit code 1.
+//! Runs that fail: I/Os that fail, I/Os that never complete, and threads that cannot be started. Each run ends in time,
+//! with one line that describes the failure and exit code 1.
 
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -135,7 +135,7 @@ fn an_io_that_takes_too_long_ends_its_thread() {
     assert_eq!((&job["error"], &job["write"]["total_ios"]), (&110.into(), &1.into()));
 }
 
-/// I/Os that wait for their group's limit, that a device keeps for ten minutes, that it loses, and that it never
+/// I/Os that wait for their group's limit, that a device holds for ten minutes, that it loses, and that it never
 /// accepts.
 const STALLS: [(&str, &str); 4] = [
     (
@@ -165,12 +165,12 @@ fn a_runtime_bounds_what_stalls() {
     }
 }
 
-/// Threads already started once waited for ever at a barrier, for the one that could not be started.
+/// Regression test: threads already started waited at a barrier for ever for the one that could not be started.
 #[test]
 #[cfg(target_os = "linux")]
 fn threads_that_cannot_be_started_are_an_error_and_no_hang() {
-    // The limit is too small for the stacks of so many threads. Large stacks, so that what is left when there is no room
-    // for another one is enough for the threads that have started.
+    // The limit is too small for the stacks of so many threads. Stacks are large, so that when there is no room for
+    // another one, enough memory remains for the threads already started.
     let line =
         "--device=null --scheduler=none --rw=randread --size=100m --number_ios=9 --numjobs=999";
     let limited = format!("ulimit -v 600000 && exec {} bench {line}", env!("CARGO_BIN_EXE_blkmq"));

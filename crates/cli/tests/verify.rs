@@ -1,5 +1,5 @@
-//! Runs `blkmq bench --verify` as a user does: real threads on the memory device, and the messages about blocks that
-//! do not hold the data written to them.
+//! Runs `blkmq bench --verify` as a user would: real threads on the memory device, and the messages about blocks that
+//! do not contain the data written to them.
 
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -24,7 +24,7 @@ fn jobs_or_none(output: &Output) -> Vec<Value> {
     if output.stdout.is_empty() { Vec::new() } else { jobs(output) }
 }
 
-/// The jobs of a bench without any failure.
+/// Returns the jobs of a bench that must succeed.
 fn right(line: &str) -> Vec<Value> {
     let output = bench(line);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -54,7 +54,7 @@ fn verified(job: &Value) -> u64 {
     job["blkmq"]["verify"]["verified"].as_u64().expect("a count")
 }
 
-/// Sequential writers in plugs of eight, so that there is something to merge, with pumps of either kind.
+/// Sequential writers in plugs of eight, so that requests merge, with pumps of either kind.
 #[test]
 fn merged_writes_of_several_threads_are_right_under_every_scheduler() {
     for pump in ["inline", "threads"] {
@@ -75,7 +75,7 @@ fn merged_writes_of_several_threads_are_right_under_every_scheduler() {
     }
 }
 
-/// Blocks are drawn independently, so that writes, reads and trims of one block meet in flight.
+/// Blocks are drawn independently, so that writes, reads and trims of one block coincide in flight.
 #[test]
 fn overlapping_io_raises_no_false_alarm() {
     for line in [
@@ -93,8 +93,7 @@ fn overlapping_io_raises_no_false_alarm() {
     }
 }
 
-/// I/Os that the device takes in parts, some of them merged, are put together again; fewer I/Os are in flight than
-/// bios.
+/// I/Os that the device takes in parts, some of them merged, are reassembled; fewer I/Os are in flight than bios.
 #[test]
 fn blocks_longer_than_the_device_takes_are_right() {
     for line in [
@@ -113,7 +112,7 @@ fn blocks_longer_than_the_device_takes_are_right() {
     }
 }
 
-/// Requests are refused, requeued, and answered late and out of order. None of this is damage.
+/// Requests are refused, requeued, and answered late and out of order, none of which is damage.
 #[test]
 fn faults_that_damage_nothing_are_not_taken_for_damage() {
     let device = "faults,resource=0.001,dev_resource=0.01,requeue=0.05,late=0.02,reorder=0.1,\
@@ -138,7 +137,7 @@ fn a_timed_job_is_read_back_when_its_time_is_over() {
     assert!(jobs.iter().all(|job| verified(job) > 0));
 }
 
-/// With several schedulers theirs is behind the name of the job.
+/// With several schedulers, the scheduler's name follows that of the job.
 fn is_check(job: &Value) -> bool {
     job["job options"]["name"] == "check"
 }
@@ -161,7 +160,7 @@ fn a_later_job_checks_what_an_earlier_one_wrote() {
     }
 }
 
-/// Zeroes of another origin lie in the third and fourth block.
+/// Zeroes of another origin are in the third and fourth block.
 const DAMAGE: &str = "--bs=4k --scheduler=none --name=fill --rw=write --size=64k --verify=crc32c \
                       --name=damage --stonewall --rw=write --zero_buffers --offset=8k --size=8k \
                       --name=check --stonewall --rw=read --size=64k --verify=crc32c";
@@ -217,7 +216,7 @@ fn blocks_of_a_verify_interval_divide_every_io() {
     }
 }
 
-/// A bad block ends the job, and the job reads nothing back then.
+/// A bad block ends the job, which then reads nothing back.
 #[test]
 fn what_could_not_be_read_back_is_no_success() {
     let (jobs, message) = wrong(
@@ -242,7 +241,7 @@ fn every_method_finds_damage_and_nothing_else() {
 }
 
 /// The run ends by the clock, and a later one checks exactly what it has written: the blocks of its last pass and of
-/// the one before.
+/// the previous one.
 #[test]
 fn a_state_says_what_a_run_has_written() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("state");
@@ -261,7 +260,7 @@ fn a_state_says_what_a_run_has_written() {
     let state = |thread: u32| folder.join(format!("local-w-{thread}-verify.state"));
     let bytes = std::fs::read(state(1)).expect("a state");
     assert_eq!(bytes.len(), 32 + 256 * 4 + 4);
-    // In virtual time a device forgets at the end of the command, so that every block that is looked at is wrong.
+    // In virtual time a device forgets its data at the end of the command, so that every checked block is wrong.
     let (checked, _) = run(&format!("{write} --verify_only --verify_state_load=1"));
     for (job, thread) in checked.iter().zip(0..) {
         let bytes = std::fs::read(state(thread)).expect("a state");

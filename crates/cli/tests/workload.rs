@@ -1,10 +1,10 @@
-//! Runs `blkmq sim` and looks at which I/Os a job has issued: counts, bytes, rates, depths and priorities, as fio 3.33
-//! has them for the same options.
+//! Runs `blkmq sim` and checks the I/Os issued by a job: counts, bytes, rates, depths and priorities, as in fio 3.33
+//! with the same options.
 
 use serde_json::Value;
 use std::process::Command;
 
-/// The jobs of the report of `blkmq sim` with these options on a device that takes 50 us.
+/// Returns the jobs in the report of `blkmq sim` with these options on a device that takes 50 us.
 pub fn jobs(line: &str) -> Vec<Value> {
     let scheduler = if line.contains("--scheduler") { "" } else { "--scheduler=none" };
     let args = ["sim", "--output-format=json"].into_iter().chain(scheduler.split_whitespace());
@@ -30,8 +30,8 @@ pub fn ios(job: &Value) -> [u64; 2] {
     ["read", "write"].map(|direction| job[direction]["total_ios"].as_u64().expect("a count"))
 }
 
-/// "2.59 MiB compared, 0 blocks wrong" was the result for 4 MiB written, because the other blocks were written
-/// several times, or never.
+/// Regression test: the result was "2.59 MiB compared, 0 blocks wrong" for 4 MiB written, because the other blocks were
+/// written several times, or never.
 #[test]
 fn verification_compares_all_blocks_of_several_sizes() {
     let line = "--device=memory,size=64 --name=a --size=4m --verify=crc32c";
@@ -43,7 +43,7 @@ fn verification_compares_all_blocks_of_several_sizes() {
     }
 }
 
-/// Reads waited behind writes: `rate_iops=1000,200` gave 195 and 200.
+/// Regression test: reads waited behind writes: `rate_iops=1000,200` gave 195 and 200.
 #[test]
 fn rates_of_directions_do_not_depend_on_each_other() {
     for (line, expected) in [
@@ -115,7 +115,7 @@ fn latencies_are_counted_by_priority_where_there_are_several() {
     assert!(job(&format!("{line} --cmdprio_percentage=100"))["read"].get("prios").is_none());
 }
 
-/// mq-deadline serves the realtime class first: the option reaches the scheduler.
+/// mq-deadline serves the realtime class first, so the option has reached the scheduler.
 #[test]
 fn a_scheduler_sees_the_priorities() {
     let line = "--scheduler=mq-deadline --device=null,irqmode=2,completion_nsec=100000,submit_queues=1,hw_queue_depth=1 \
@@ -127,7 +127,7 @@ fn a_scheduler_sees_the_priorities() {
     assert!(mean(1) * 2.0 < mean(0), "realtime {} ns, others {} ns", mean(1), mean(0));
 }
 
-/// The device takes 20 us for an I/O, one after the other: 100 us allow five at a time, and the turns of the thread.
+/// The device takes 20 us for each I/O in turn: 100 us allow five at a time, plus the turns of the thread.
 const SERIAL: &str = "--device=null,irqmode=2,completion_nsec=20000,submit_queues=1,hw_queue_depth=1 --name=a --rw=randread --size=1g";
 
 #[test]
@@ -172,7 +172,7 @@ fn the_first_job_that_ends_ends_its_group() {
                 --name=late --startdelay=5 --name=alone --new_group --rate_iops=100 --number_ios=300";
     let jobs = jobs(&format!("{SLOW} {line}"));
     let reads = Vec::from_iter(jobs.iter().map(|job| ios(job)[0]));
-    // b takes 512 ms, and a is not a millisecond longer.
+    // b takes 512 ms, and a at most a millisecond longer.
     assert_eq!(reads, [52, 1024, 0, 300]);
     assert!(jobs.iter().all(|job| job["error"] == 0));
     let ends = jobs.iter().map(|job| job["job_runtime"].as_u64().expect("a time"));

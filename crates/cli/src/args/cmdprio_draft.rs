@@ -31,7 +31,7 @@ pub fn split(value: Value<'_>) -> Result<Vec<Entry>, UsageError> {
         let fields = Vec::from_iter(part.split('/'));
         let (size, share, prio) = match fields[..] {
             [size, share] => (size, share, None),
-            // No device here knows a hint.
+            // No device here supports hints.
             [size, share, class, level] | [size, share, class, level, _] => {
                 if let Some(hint) = fields.get(4) {
                     units::count(hint, 0..=1023u16, value.base)?;
@@ -57,8 +57,8 @@ fn prio(class: u8, level: u16) -> IoPrio {
 }
 
 impl CmdPrioDraft {
-    /// The priorities of the job called `name`. As in fio, the default is the highest one, and trims have none.
-    /// Options without effect are described in `notes`.
+    /// Returns the priorities of the job `name`. As in fio, the default is the highest priority, and trims have none.
+    /// Appends options without effect to `notes`.
     ///
     /// # Errors
     /// If the options contradict each other.

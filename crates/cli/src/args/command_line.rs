@@ -1,7 +1,7 @@
-//! The words of a command line: options with their values, and job files.
+//! Splits a command line into options with their values, and job files.
 //!
-//! As in fio, one dash is as good as two, and a value stands behind `=` or is the next word. A boolean takes the next
-//! word only if that is `0` or `1`, so that `--time_based jobs.fio` means what it says.
+//! As in fio, one dash is as good as two, and a value follows `=` or is the next word. A boolean takes the next word
+//! only if that is `0` or `1`, so that the file in `--time_based jobs.fio` is not taken as a value.
 
 use super::options::Kind;
 use super::setting::{Origin, Setting};
@@ -14,9 +14,9 @@ pub struct Words {
     pub settings: Vec<Setting>,
     /// Job files in order.
     pub files: Vec<String>,
-    /// Whether help was asked for.
+    /// Whether help was requested.
     pub help: bool,
-    /// The version was asked for.
+    /// Whether the version was requested.
     pub version: bool,
 }
 

@@ -1,7 +1,7 @@
-//! `blkmq bench` and `blkmq sim` as clap's commands, made from the table of options.
+//! `blkmq bench` and `blkmq sim` as clap commands, generated from the table of options.
 //!
-//! Pages of help, completions and the manual come from them. Command lines are not read by them: jobs repeat options,
-//! and their order has a meaning, which clap does not know.
+//! Help pages, completions and the manual are generated from them. Clap does not parse the command lines: jobs repeat
+//! options, and the order of options matters, which clap does not support.
 
 use super::options::{self, Group, Kind, Meaning, Opt};
 use crate::devices;
@@ -125,7 +125,7 @@ fn valued(arg: Arg, accepts: &'static str) -> Arg {
     arg.value_name(name).value_hint(hint).require_equals(true).action(ArgAction::Append)
 }
 
-/// Verification, devices, and the options that have no effect or are refused.
+/// Describes verification, devices, and the options that have no effect or are refused.
 fn notes(time: Time) -> String {
     let mut text = format!("{VERIFYING}{FILES}\n{ENDING}");
     text.push_str("Devices, each with a page in blkmq doc:\n");
@@ -143,7 +143,7 @@ fn notes(time: Time) -> String {
     text
 }
 
-/// Lists the names of options under the reason that they share, in the order of the table.
+/// Lists the names of options, grouped by their common reason, in the order of the table.
 fn reasons(text: &mut String, reason: impl Fn(Meaning) -> Option<&'static str>) {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for option in options::all() {

@@ -1,4 +1,4 @@
-//! Applies settings, section by section, and makes the plan.
+//! Applies settings section by section, and builds the plan.
 
 use super::job_draft::JobDraft;
 use super::options::{self, Kind, Meaning, Opt};
@@ -11,14 +11,14 @@ use blkmq_lab::workload::Job;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::units::KbBase;
 
-/// The name of a job that has options but no name.
+/// The name of a job with options but without a name.
 const UNNAMED: &str = "blkmq";
 
-/// Makes the plan that the sections of a command line describe, for runs in `time`; `args` are the original words of
+/// Builds the plan that the sections of a command line describe, for runs in `time`; `args` are the original words of
 /// the command line.
 ///
 /// # Errors
-/// For every word or value that cannot be accepted, and then for jobs that are not possible.
+/// Every word or value that cannot be accepted, followed by jobs that are impossible.
 pub fn plan(sections: &[Section], args: &[String], time: Time) -> Result<Plan, UsageError> {
     let mut run = RunDraft::new(time);
     let mut faults = Vec::new();
@@ -27,7 +27,7 @@ pub fn plan(sections: &[Section], args: &[String], time: Time) -> Result<Plan, U
     run.readonly =
         settings.filter(|it| it.name == "readonly").any(|it| it.value.as_deref() != Some("0"));
     let mut jobs = Vec::new();
-    // Globals of the command line hold for every file, globals of a file only for its own jobs.
+    // Globals of the command line apply to every file, globals of a file only to its own jobs.
     let mut everywhere = JobDraft::default();
     let mut globals = JobDraft::default();
     let (mut file, mut last_job_file) = (0, None);
@@ -59,7 +59,7 @@ pub fn plan(sections: &[Section], args: &[String], time: Time) -> Result<Plan, U
         return Err(all);
     }
     if jobs.is_empty() && everywhere.touched {
-        // No job has options of its own.
+        // No job has its own options.
         let name = [("name".to_owned(), UNNAMED.to_owned())].into_iter();
         let options = name.chain(std::mem::take(&mut run.written.globals)).collect();
         run.written.jobs.push(options);
@@ -89,7 +89,7 @@ fn finish(
     Ok(())
 }
 
-/// Applies the settings of a section; those that cannot be are added to `faults`.
+/// Applies the settings of a section; adds errors to `faults`.
 fn apply(section: &Section, job: &mut JobDraft, run: &mut RunDraft, faults: &mut Vec<UsageError>) {
     match kb_base(section) {
         Ok(base) => job.base = base.unwrap_or(job.base),
@@ -98,7 +98,7 @@ fn apply(section: &Section, job: &mut JobDraft, run: &mut RunDraft, faults: &mut
     let named = |setting: &&Setting| {
         setting.name != "name" || setting.value.as_ref().is_none_or(String::is_empty)
     };
-    // The section has its name.
+    // The name is already known from the section.
     for setting in section.settings.iter().filter(named) {
         one(setting, job, run).unwrap_or_else(|fault| faults.push(fault));
     }
@@ -149,7 +149,7 @@ fn one(setting: &Setting, job: &mut JobDraft, run: &mut RunDraft) -> Result<(), 
     applied.map_err(|e| setting.refuse(e))
 }
 
-/// The options of a section that are of jobs, as they were written; that of the name if it was.
+/// Returns the job options of a section as written, including an explicit name.
 fn written(section: &Section) -> Vec<(String, String)> {
     let mut pairs: Vec<(String, String)> = Vec::new();
     if let (Some(name), 0) = (&section.name, section.file) {
@@ -161,7 +161,7 @@ fn written(section: &Section) -> Vec<(String, String)> {
             || !matches!(option.meaning, Meaning::Run(_) | Meaning::Structure);
         let (true, Some(value)) = (of_jobs, &setting.value) else { continue };
         let name = match option.name {
-            // Their names in fio's reports.
+            // The names used in fio's reports.
             "iodepth_batch_submit" => "iodepth_batch",
             "blockalign" => "ba",
             "mem_align" => "iomem_align",
@@ -172,7 +172,7 @@ fn written(section: &Section) -> Vec<(String, String)> {
     pairs
 }
 
-/// The value, or the value that a bare option stands for.
+/// Returns the value, or the default value of an option without one.
 fn text<'a>(setting: &'a Setting, option: &Opt) -> Result<&'a str, UsageError> {
     match (&setting.value, option.kind) {
         (Some(text), _) => Ok(text),

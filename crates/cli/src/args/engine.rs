@@ -1,7 +1,7 @@
-//! fio's I/O engines, and their meaning here: I/O to a file, or to nothing.
+//! fio's I/O engines and their equivalents here: I/O to a file, or none.
 //!
-//! Which system call fio would use makes no difference here: I/O to files goes through io_uring. Engines that do no
-//! block I/O, or do it over a network or a library, have no meaning and are refused.
+//! The system calls that fio would use are irrelevant here: I/O to files goes through io_uring. Engines that do no
+//! block I/O, or use a network or a library, are refused.
 
 use blkmq_terminal::UsageError;
 use blkmq_terminal::nearest::nearest;
@@ -85,10 +85,10 @@ const OTHERS: [&str; 46] = [
 ];
 
 impl Engine {
-    /// The engine called `name`.
+    /// Returns the engine called `name`.
     ///
     /// # Errors
-    /// If it has no meaning here, or fio has none of that name.
+    /// If it has no equivalent here, or is unknown to fio.
     pub fn named(name: &str) -> Result<Self, UsageError> {
         // As fio does.
         let name = if name == "aio" { "libaio" } else { name };

@@ -12,7 +12,7 @@ const VARIABLES: [&str; 3] = ["$jobname", "$jobnum", "$filenum"];
 /// The options about files of one job.
 #[derive(Clone, Debug)]
 pub struct FileDraft {
-    /// The name of the job, for messages and names of files.
+    /// The name of the job, for messages and file names.
     pub job: String,
     /// `ioengine`.
     pub engine: Option<Engine>,
@@ -32,7 +32,7 @@ pub struct FileDraft {
     pub format: Option<String>,
     /// `allow_file_create`.
     pub may_create: bool,
-    /// `direct` or `buffered`, if one of them was given.
+    /// `direct` or `buffered`, if given.
     pub direct: Option<bool>,
 }
 
@@ -55,10 +55,11 @@ impl Default for FileDraft {
 }
 
 impl FileDraft {
-    /// The files of thread `thread` of the job, as paths; `None` if the options name none, or the engine is `null`.
+    /// Returns the paths of the files of thread `thread` of the job, or `None` if the options name none, or the engine
+    /// is `null`.
     ///
     /// # Errors
-    /// If one of them cannot be a file here.
+    /// If one of them is not supported as a file.
     pub fn paths(&self, thread: u32) -> Result<Option<Vec<String>>, UsageError> {
         let names_none = self.filename.is_none() && self.directory.is_none();
         let is_storage = self.engine.is_none_or(|engine| engine.is_storage);
@@ -79,11 +80,11 @@ impl FileDraft {
         }
     }
 
-    /// The names of the files of thread `thread`, without their folder: those in `filename`, or else those that
-    /// `nrfiles` and `filename_format` make.
+    /// Returns the file names of thread `thread` without their folder: those in `filename`, or else those generated
+    /// from `nrfiles` and `filename_format`.
     ///
     /// # Errors
-    /// If `filename` has an empty name in it.
+    /// If `filename` contains an empty name.
     pub fn names(&self, thread: u32) -> Result<Vec<String>, UsageError> {
         if let Some(list) = &self.filename {
             return split(list, "filename");
@@ -105,9 +106,9 @@ impl FileDraft {
         }
     }
 
-    /// Cuts the region of `job` to its file, of which shares are then taken; as in fio, `filesize` bounds `size`, and is the region if
-    /// it is longer.
-    /// Several files are cut where they are placed.
+    /// Limits the region of `job` to its file; percentages then refer to the limited region. As in fio, `filesize`
+    /// bounds `size`, and becomes the region if it is larger. With several files, the limit is applied when they are
+    /// placed.
     pub fn bound(&self, job: &mut Job) {
         let Some(filesize) = self.filesize.filter(|_| !self.is_of_several()) else { return };
         let block = job.rw.directions().iter().map(|way| job.bs[*way].min()).min().unwrap_or(1);
@@ -130,7 +131,7 @@ impl FileDraft {
         };
     }
 
-    /// A refusal with the name of the job in front.
+    /// Returns an error prefixed with the name of the job.
     pub fn at(&self, text: String) -> UsageError {
         UsageError::new(text).at(format!("job '{}'", self.job))
     }
@@ -150,7 +151,7 @@ fn single(list: &str, option: &str) -> Result<String, UsageError> {
     }
 }
 
-/// fio's list of paths, which colons separate unless a backslash stands before them.
+/// Splits fio's list of paths at colons that are not escaped by a backslash.
 fn split(list: &str, option: &str) -> Result<Vec<String>, UsageError> {
     let mut paths = vec![String::new()];
     let mut rest = list.chars();
@@ -169,10 +170,10 @@ fn split(list: &str, option: &str) -> Result<Vec<String>, UsageError> {
     Ok(paths)
 }
 
-/// `file_service_type`, and behind a colon the I/Os of a turn.
+/// Parses `file_service_type`, optionally followed by a colon and the I/Os of a turn.
 ///
 /// # Errors
-/// If it is none of those that are built.
+/// If the type is not supported.
 pub fn service(text: &str) -> Result<(FileService, u32), UsageError> {
     let (word, turn) = text.split_once(':').unwrap_or((text, "1"));
     let names = FileService::NAMES.map(|(_, name)| name).join(", ");
@@ -189,10 +190,10 @@ pub fn service(text: &str) -> Result<(FileService, u32), UsageError> {
     }
 }
 
-/// `filename_format`.
+/// Parses `filename_format`.
 ///
 /// # Errors
-/// If it has a variable that has no meaning here.
+/// If it contains an unsupported variable.
 pub fn format(text: &str) -> Result<Option<String>, UsageError> {
     let rest = VARIABLES.iter().fold(text.to_owned(), |rest, name| rest.replace(name, ""));
     if rest.contains('$') {

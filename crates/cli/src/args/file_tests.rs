@@ -27,7 +27,8 @@ fn sparse(name: &str, bytes: u64) -> File {
     file
 }
 
-/// `filename=FILE` with libaio or io_uring was measured on the null device, at 406k IOPS, and only a note said so.
+/// Regression test: with `filename=FILE` and libaio or io_uring, the null device was measured at 406k IOPS, and only a
+/// note mentioned it.
 #[test]
 fn a_file_that_is_named_is_the_device() {
     let file = sparse("named", 1 << 20);
@@ -139,7 +140,7 @@ fn a_job_file_is_shown_as_a_command_line() {
     };
     let line = "blkmq bench --size=64k --name=one --time_based=0 --name=own --bs=8k\n";
     assert_eq!(shown(&args), line);
-    // The line has the same meaning as the file.
+    // The command line and the file mean the same.
     let words = line.trim_end().strip_prefix("blkmq bench ").expect("its beginning");
     assert_eq!(plan(words).jobs, plan(file.path()).jobs);
 }
@@ -191,7 +192,7 @@ fn virtual_time_has_no_date() {
     assert_eq!(text, "log_unix_epoch: virtual time has no date; accepted by blkmq bench");
 }
 
-/// A scheduler orders by distance: files that share a disk share its queue, and lie one behind the other.
+/// A scheduler orders by distance: files on one disk share its queue, and follow each other on the device.
 #[test]
 fn several_files_are_one_device_and_each_job_knows_its_own() {
     let [a, b] = ["several-a", "several-b"].map(|name| sparse(name, 1 << 20));
@@ -212,7 +213,8 @@ fn several_files_are_one_device_and_each_job_knows_its_own() {
     assert_eq!(regions(1), [(2, 2, 64)]);
 }
 
-/// A job with a share as its offset was refused where the file had to grow for it, and shares were those of the longer file.
+/// Regression test: a job with a percentage as its offset was refused if the file had to grow for it, and percentages
+/// referred to the longer file.
 #[test]
 fn a_file_grows_from_job_to_job() {
     let file = sparse("grows", 1 << 20);
@@ -281,7 +283,7 @@ fn what_would_have_a_queue_of_its_own_is_refused() {
     assert!(null.starts_with("job 'b': has no file, and job 'a' has filename="), "{null}");
 }
 
-/// fio's linear feedback shift register goes through all blocks, with or without a map.
+/// fio's linear feedback shift register visits all blocks, with or without a map.
 #[test]
 fn lfsr_visits_each_block_once() {
     let map = |line: &str| {

@@ -33,7 +33,8 @@ impl Default for IologDraft {
 }
 
 impl IologDraft {
-    /// Gives `job` the I/Os of the trace, if it has one, instead of its pattern. Effects that are lost are described in `notes`.
+    /// Replaces the pattern of `job` by the I/Os of its trace, if it has one. Appends options that lose their effect to
+    /// `notes`.
     ///
     /// # Errors
     /// If the trace cannot be read, or the job checks contents.
@@ -79,7 +80,7 @@ impl IologDraft {
             ));
         }
         let is_timed = !self.no_stall && !loaded.is_untimed();
-        // The buffers take the longest I/O.
+        // Buffers must fit the longest I/O.
         let longest = tenants.iter().map(|it| it.longest).max().unwrap_or(0);
         let longest = u32::try_from(longest).expect("readers refuse lengths above 1 GiB");
         job.bs = PerDirection::all(BlockSize::Fixed(longest.max(SECTOR_SIZE)));

@@ -18,7 +18,7 @@ use blkmq_lab::workload::{
 use blkmq_terminal::UsageError;
 use blkmq_terminal::units::{self, KbBase};
 
-/// The options of a job that have been read so far. Fields of the job that depend on several options are computed in
+/// The options of a job read so far. Fields of the job that depend on several options are computed in
 /// [`finish`](Self::finish), so that the order of the options does not matter.
 #[derive(Clone, Debug)]
 pub struct JobDraft {
@@ -26,9 +26,9 @@ pub struct JobDraft {
     pub job: Job,
     /// `kb_base`.
     pub base: KbBase,
-    /// `bsrange`, which wins over `bs` in any order, as in fio.
+    /// `bsrange`, which as in fio overrides `bs` in any order.
     pub bsrange: PerDirection<Option<BlockSize>>,
-    /// `bssplit`, which wins over `bs` and `bsrange` in any order, as in fio.
+    /// `bssplit`, which as in fio overrides `bs` and `bsrange` in any order.
     pub bssplit: PerDirection<Option<BlockSize>>,
     /// `iodepth`.
     pub iodepth: u32,
@@ -44,7 +44,7 @@ pub struct JobDraft {
     pub thinktime: Nanos,
     /// `thinktime_blocks`.
     pub thinktime_blocks: u32,
-    /// `fsync_on_close`, beside `end_fsync`.
+    /// `fsync_on_close`, in addition to `end_fsync`.
     pub fsync_on_close: bool,
     /// `prioclass`.
     pub prioclass: Option<u8>,
@@ -56,7 +56,7 @@ pub struct JobDraft {
     pub latency_target: Nanos,
     /// `latency_window`, `latency_percentile` and `latency_run`.
     pub latency: LatencyTarget,
-    /// `flow` and its companions; a weight of 0 is none.
+    /// `flow` and its companions; a weight of 0 disables it.
     pub flow: Flow,
     /// `zonemode` and its companions.
     pub zones: ZoneDraft,
@@ -88,7 +88,7 @@ pub struct CpusDraft {
 }
 
 impl CpusDraft {
-    /// The CPUs, if any were named.
+    /// Returns the CPUs, if any were given.
     pub fn finish(&self) -> Option<Cpus> {
         self.list.clone().map(|cpus| Cpus { is_split: self.is_split, ..cpus })
     }
@@ -134,7 +134,7 @@ impl Default for JobDraft {
 }
 
 impl JobDraft {
-    /// The job called `name` in place `index`, and its file. Every adjustment is described in `notes`.
+    /// Builds the job `name` with number `index`, and its file. Appends every adjustment to `notes`.
     ///
     /// # Errors
     /// If the options contradict each other.
@@ -189,7 +189,7 @@ impl JobDraft {
         self.iolog.finish(&mut job, notes).map_err(|e| e.at(format!("job '{name}'")))?;
         whole_blocks(&mut job, notes);
         if self.lfsr && job.norandommap && has_one_size(&job) {
-            // Its register goes through all blocks.
+            // fio's register visits all blocks.
             job.norandommap = false;
             notes.push(format!(
                 "job '{name}': random_generator=lfsr: each block comes once in a pass, as in fio, so norandommap has no effect"
@@ -203,7 +203,7 @@ impl JobDraft {
         Ok((job, self.files))
     }
 
-    /// fio's rules: where 0 stands for iodepth it means that, and no value is larger than iodepth.
+    /// Applies fio's rules: 0 means iodepth where fio says so, and no value exceeds iodepth.
     fn depth(&self, name: &str, notes: &mut Vec<String>) -> Depth {
         let iodepth = self.iodepth;
         let mut cut = |option: &str, count: u32| {
@@ -228,8 +228,8 @@ impl JobDraft {
     }
 }
 
-/// I/O is in whole sectors: other block sizes, and grids of places, are rounded up, as `notes` says, with `kib`. Direct I/O of such
-/// sizes fails, as in fio.
+/// Rounds block sizes and alignments up to whole sectors, with a note. `kib` formats sizes. In fio, direct I/O of such
+/// sizes fails, and so it does here.
 fn whole_sectors(
     job: &mut Job,
     is_direct: bool,
@@ -273,7 +273,7 @@ fn whole_sectors(
     Ok(())
 }
 
-/// Returns whether all I/Os of the job have the same length. If false, fio's lfsr is not used.
+/// Returns whether all I/Os of the job have the same length. If not, fio's lfsr is not used.
 fn has_one_size(job: &Job) -> bool {
     let mut sizes = job.rw.directions().iter().map(|direction| &job.bs[*direction]);
     let first = sizes.next().map(BlockSize::min);
@@ -281,8 +281,8 @@ fn has_one_size(job: &Job) -> bool {
     job.rw.directions().iter().all(|direction| is_fixed(&job.bs[*direction]))
 }
 
-/// As in fio, an I/O that is shorter than `verify_interval` is one block, and blocks that do not divide every I/O are
-/// shorter ones that do.
+/// As in fio, an I/O shorter than `verify_interval` is one block; intervals that do not divide every I/O are replaced
+/// by shorter ones that do.
 fn whole_blocks(job: &mut Job, notes: &mut Vec<String>) {
     let Some(interval) = job.verify.as_ref().and_then(|verify| verify.interval) else { return };
     let (longest, common) = (longest(job), job.common_interval(interval));
@@ -299,7 +299,7 @@ fn whole_blocks(job: &mut Job, notes: &mut Vec<String>) {
     }
 }
 
-/// Options of logs that have no effect are described in `notes`.
+/// Appends log options without effect to `notes`.
 fn idle_logs(job: &Job, notes: &mut Vec<String>) {
     let logs = &job.logs;
     let default = Logs { bw: None, iops: None, lat: None, hist: None, io: None, ..logs.clone() };
@@ -326,8 +326,8 @@ fn prio(class: Option<u8>, level: Option<u16>) -> IoPrio {
     IoPrio::new(class, level.unwrap_or(0)).expect("the option's range is that of levels")
 }
 
-/// One direction of `bssplit`: `4k/60:8k/40`. Sizes without a share divide the remaining percentage among them; as in fio,
-/// the remaining percentage goes to the last size if every size has a share.
+/// Parses one direction of `bssplit`: `4k/60:8k/40`. Sizes without a percentage divide the remainder equally; as in
+/// fio, if every size has a percentage, the remainder goes to the last one.
 pub fn split(value: Value<'_>) -> Result<BlockSize, UsageError> {
     let mut parts = Vec::new();
     for part in value.text.split(':') {

@@ -12,7 +12,7 @@ use std::rc::Rc;
 const MAX_BYTES: u64 = 1 << 20;
 /// The most files inside one another.
 const MAX_NESTED: usize = 16;
-/// The most files that one job file includes in all, each of them inside others or not.
+/// The maximum total number of included files per job file, at any nesting.
 const MAX_INCLUDED: usize = 256;
 
 /// The surroundings of the text of job files.
@@ -23,10 +23,10 @@ struct Around<'a> {
     text: &'a dyn Fn(&str) -> Result<String, UsageError>,
 }
 
-/// Reads the job file at `path`; `-` is standard input.
+/// Reads the job file at `path`; `-` stands for standard input.
 ///
 /// # Errors
-/// If it cannot be read or understood; the message names the line.
+/// If it cannot be read or parsed; the message gives the line.
 pub fn read(path: &str) -> Result<Vec<Section>, UsageError> {
     let around = Around { variable: &|name| std::env::var(name).ok(), text: &text };
     let (name, text) = match path {

@@ -1,9 +1,9 @@
-//! From the words of a command line, and of job files, to a [`Plan`].
+//! Parses the words of a command line, and job files, into a [`Plan`].
 //!
-//! [`options`] is the one table of accepted options; parsing, error messages and the [`definition`](mod@definition) from
-//! which clap makes help come from it. [`command_line`] and [`job_file`] find out only which option was given with which
-//! value and where, [`sections`] to which job it belongs, and [`drafts`] collect the meaning until it can be checked as
-//! a whole.
+//! [`options`] is the single table of accepted options; parsing, error messages and the [`definition`](mod@definition)
+//! for clap's help are generated from it. [`command_line`] and [`job_file`] only determine which option was given with
+//! which value and where, [`sections`] determines to which job it belongs, and [`drafts`] collects the values until
+//! they can be checked as a whole.
 
 mod cmdprio_draft;
 mod command_line;
@@ -46,7 +46,7 @@ pub enum Request {
     Command(String),
 }
 
-/// Parses the arguments behind `blkmq bench` or, for virtual time, `blkmq sim`.
+/// Parses the arguments of `blkmq bench` or, for virtual time, `blkmq sim`.
 ///
 /// # Errors
 /// For the first argument that cannot be accepted.

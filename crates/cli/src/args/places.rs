@@ -1,5 +1,4 @@
-//! The values of options for the places and lengths of I/Os: `rw=PATTERN:NUMBER`, block sizes and
-//! `random_distribution`.
+//! Parses values for the positions and lengths of I/Os: `rw=PATTERN:NUMBER`, block sizes and `random_distribution`.
 
 use super::value::Value;
 use blkmq_core::SECTOR_SIZE;
@@ -35,7 +34,7 @@ pub fn pattern(value: Value<'_>) -> Parsed<(Rw, u32, i64)> {
     Ok((rw, 1, sign * bytes))
 }
 
-/// A block size in bytes, which may be no number of sectors.
+/// Parses a block size in bytes, which need not be a multiple of a sector.
 pub fn block_size(value: Value<'_>) -> Parsed<u32> {
     let bytes = units::bytes(value.text, value.base)?;
     let refuse = || UsageError::new(format!("{bytes} bytes; accepted: 1 to 1g"));
@@ -107,7 +106,7 @@ pub fn distribution(value: Value<'_>) -> Parsed<Distribution> {
     Ok(distribution)
 }
 
-/// `SHARE/LENGTH:SHARE/LENGTH`. In percent, zones without a length divide the rest of `whole` among them.
+/// Parses `SHARE/LENGTH:SHARE/LENGTH`. For percentages, zones without a length divide the remainder of `whole` equally.
 fn zones<L>(list: &str, whole: u32, length: impl Fn(&str) -> Parsed<L>) -> Parsed<Vec<(u8, L)>>
 where
     L: Copy + Into<u64> + TryFrom<u32>,

@@ -1,50 +1,49 @@
-//! The files of all jobs of a run, and their places on one device: one behind the other, as a file system without any
-//! other file would lay them out.
+//! Collects the files of all jobs of a run, and lays them out consecutively on one device, as on an otherwise empty
+//! file system.
 //!
-//! Pure: whether a file exists, and how long it is, is for [`target`](super::target) to find out.
+//! Pure: [`target`](super::target) checks whether files exist, and their lengths.
 
 use super::file_draft::FileDraft;
 use blkmq_lab::workload::{Amount, Direction, File, Files, Job};
 use blkmq_terminal::UsageError;
 use std::collections::BTreeMap;
 
-/// Files begin at multiples of this many bytes. There is a gap before each, so that no request is merged from I/Os to
-/// two files.
+/// The alignment of files in bytes. Each is preceded by a gap, so that no request merges I/Os to two files.
 const ALIGNMENT: u64 = 1 << 20;
 /// The most files of a run.
 const MAX_FILES: usize = 65_536;
-/// The most times that jobs may name a file, together.
+/// The maximum number of times that jobs may name files in total.
 const MAX_NAMES: usize = 1 << 20;
 
 /// A file of the run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// Its path, or its name alone.
+    /// The path, or only the name.
     pub name: String,
-    /// The bytes that jobs need it to have; `None` if no option says so.
+    /// The size in bytes that jobs need; `None` if no option determines it.
     pub needed: Option<u64>,
     /// Whether a job writes to the file.
     pub is_written: bool,
 }
 
-/// The files of the run, in the order in which they are first named, and those of each job.
+/// The files of the run, in the order in which they are first named, and the files of each job.
 #[derive(Default, Debug)]
 pub struct Roster {
     pub files: Vec<Wanted>,
     numbers: BTreeMap<String, usize>,
-    /// How often jobs have named one of them.
+    /// The number of times that jobs have named a file.
     named: usize,
     jobs: Vec<Option<OfJob>>,
 }
 
-/// The files of a job, by number: those of each thread, or those that all threads share.
+/// The files of a job, by number: separately for each thread, or shared by all threads.
 #[derive(Debug)]
 struct OfJob {
     list: Vec<usize>,
     each: usize,
 }
 
-/// The names of the files of a thread; `None` if it has none of its own.
+/// Returns the file names of a thread; `None` if it has none of its own.
 pub type Names = fn(&FileDraft, u32) -> Result<Option<Vec<String>>, UsageError>;
 
 /// The paths of a thread's files.
@@ -52,16 +51,16 @@ pub fn paths(draft: &FileDraft, thread: u32) -> Result<Option<Vec<String>>, Usag
     draft.paths(thread)
 }
 
-/// The names of a thread's files, if it has several: stretches of a device that is not theirs.
+/// Returns the names of a thread's files if it has several that are ranges of a given device.
 pub fn stretches(draft: &FileDraft, thread: u32) -> Result<Option<Vec<String>>, UsageError> {
     if draft.is_of_several() { draft.names(thread).map(Some) } else { Ok(None) }
 }
 
 impl Roster {
-    /// The files of `jobs`, of which each has at most `threads` threads.
+    /// Collects the files of `jobs`, each of which has at most `threads` threads.
     ///
     /// # Errors
-    /// If a name is not possible, or there are too many.
+    /// If a name is invalid, or there are too many.
     pub fn new(
         drafts: &[FileDraft],
         jobs: &[Job],
@@ -88,7 +87,7 @@ impl Roster {
         let is_shared = threads == 1 || names(draft, 1)?.is_some_and(|second| second == first);
         let mut list = Vec::new();
         for thread in 0..threads {
-            // Of the threads that share files, the last one reaches furthest.
+            // Among threads that share files, the last one reaches furthest.
             if is_shared && thread > 0 && thread + 1 < threads {
                 continue;
             }
@@ -113,7 +112,7 @@ impl Roster {
         Ok(Some(OfJob { list, each }))
     }
 
-    /// The number of the file called `name`.
+    /// Returns the number of the file called `name`.
     fn number(&mut self, name: String) -> Result<usize, String> {
         if let Some(number) = self.numbers.get(&name) {
             return Ok(*number);
@@ -146,7 +145,7 @@ impl Roster {
         (starts, end)
     }
 
-    /// The length of each of `count` files that divide a device of `bytes` among them.
+    /// Returns the length of each of `count` files that divide a device of `bytes` equally.
     pub fn even(bytes: u64, count: usize) -> u64 {
         let each = bytes / count.max(1) as u64;
         // Room for the gap.
@@ -177,7 +176,7 @@ impl Roster {
     }
 }
 
-/// The bytes that file `at` of `each` must have for a thread of `job`; `None` if no option says so.
+/// Returns the bytes that file `at` of `each` must have for a thread of `job`; `None` if no option determines it.
 fn needed(draft: &FileDraft, job: &Job, thread: u32, (at, each): (usize, usize)) -> Option<u64> {
     if each > 1 && draft.filesize.is_some() {
         return draft.filesize;

@@ -59,7 +59,7 @@ pub struct RunDraft {
     pub dry_run: bool,
     /// `output_format`.
     pub format: Format,
-    /// Formats of `output_format` behind the first.
+    /// Additional formats of `output_format`.
     pub also: Vec<Format>,
     /// `terse_version`.
     pub terse: terse::Version,
@@ -92,7 +92,7 @@ pub struct RunDraft {
 }
 
 impl RunDraft {
-    /// A draft before any option has been read.
+    /// Creates a draft with all options at their defaults.
     pub fn new(time: Time) -> Self {
         Self {
             time,
@@ -134,14 +134,14 @@ impl RunDraft {
     }
 }
 
-/// The default number of events that a trace keeps on each CPU: some 50 MB.
+/// The default maximum of trace events for each CPU: some 50 MB.
 const TRACE_EVENTS: usize = 1 << 20;
 
 /// The most threads that a run may have, over all jobs.
 const MAX_THREADS: usize = 4_096;
 
 impl RunDraft {
-    /// The plan for `jobs`; without jobs, for the default jobs.
+    /// Builds the plan for `jobs`, or for the default jobs if there are none.
     ///
     /// # Errors
     /// If choices contradict each other or a job does not fit a device.
@@ -165,7 +165,7 @@ impl RunDraft {
         }
         let terse = self.terse;
         for format in [&mut self.format].into_iter().chain(&mut self.also) {
-            // The version may be given before the format or behind it.
+            // The version may be given before or after the format.
             if let Format::Terse(version) = format {
                 *version = terse;
             }
@@ -216,7 +216,8 @@ impl RunDraft {
         Ok(plan)
     }
 
-    /// Without `--device`, the device that the jobs' files mean; with it, each job's files are stretches of the device.
+    /// Determines the device: without `--device`, the files of the jobs; with it, the jobs' files are ranges of the
+    /// device.
     fn choose_device(&mut self, jobs: &mut [Job]) -> Result<(), UsageError> {
         let Self { files, threads, time, dry_run, readonly, .. } = &*self;
         let (time, dry_run, readonly) = (*time, *dry_run, *readonly);
@@ -233,7 +234,7 @@ impl RunDraft {
         Ok(())
     }
 
-    /// Checks that everything can be written as it is asked for, and be bound where it is asked for.
+    /// Checks that the requested outputs and CPU bindings are possible.
     fn check_output(&self, jobs: &[Job]) -> Result<(), UsageError> {
         if self.output.is_some() && !self.also.is_empty() {
             let text = "several formats in one file; accepted with --output: one format";
@@ -291,7 +292,7 @@ impl RunDraft {
             notes.push(format!("no effect here: {}", Vec::from_iter(said).join(", ")));
         }
         for note in self.devices.iter().flat_map(|device| &device.notes) {
-            // Two choices of one device give the same notes.
+            // If a device is chosen twice, its notes appear once.
             if !notes.contains(note) {
                 notes.push(note.clone());
             }
@@ -312,7 +313,7 @@ fn check(plan: &Plan, readonly: bool) -> Result<(), UsageError> {
         }
         for numjobs in plan.threads.iter().map(|numjobs| numjobs.unwrap_or(job.numjobs)) {
             for device in &plan.devices {
-                // The regions of threads begin one behind the other, so that the last thread has the least room.
+                // Threads' regions begin one after the other, so the last thread has the least room.
                 job.regions(numjobs - 1, device.size_bytes).map_err(|e| {
                     let place = format!("job '{}' on device {}", job.name, device.text);
                     UsageError::new(e.to_string()).at(place)

@@ -6,11 +6,11 @@ use super::section::Section;
 use super::setting::Setting;
 use blkmq_terminal::UsageError;
 
-/// All sections in the order in which they apply: the command line first, then each file. Options before the first
+/// Returns all sections in the order in which they apply: the command line, then each file. Options before the first
 /// `--name` are globals of every job.
 ///
 /// # Errors
-/// If a job file cannot be read, or `--section` names no section of them.
+/// If a job file cannot be read, or `--section` names a section that does not exist.
 pub fn collect(words: Words) -> Result<Vec<Section>, UsageError> {
     let mut sections = vec![Section::default()];
     let mut wanted: Vec<Setting> = Vec::new();
@@ -32,7 +32,7 @@ pub fn collect(words: Words) -> Result<Vec<Section>, UsageError> {
     keep_wanted(sections, &wanted)
 }
 
-/// Drops the jobs that no `--section` names, if the command line has a `--section` at all.
+/// Keeps only the jobs named by `--section`, if the option is given.
 fn keep_wanted(sections: Vec<Section>, wanted: &[Setting]) -> Result<Vec<Section>, UsageError> {
     if wanted.is_empty() {
         return Ok(sections);

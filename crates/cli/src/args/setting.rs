@@ -1,4 +1,4 @@
-//! One option as it was written, and its place.
+//! An option as written, and its origin.
 
 use super::options::{self, Opt};
 use blkmq_terminal::UsageError;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 pub enum Origin {
     /// On the command line.
     CommandLine,
-    /// In a job file, in this line (from 1).
+    /// A line of a job file, counted from 1.
     File(Rc<str>, usize),
 }
 
@@ -21,12 +21,12 @@ pub struct Setting {
     pub name: String,
     /// The value; `None` if the option was bare.
     pub value: Option<String>,
-    /// The place of the setting.
+    /// The origin of the setting.
     pub origin: Origin,
 }
 
 impl Setting {
-    /// The option that it sets. On a command line, the beginning of a name is enough if no other one begins so.
+    /// Returns the option that it sets. On a command line, an unambiguous prefix of a name is enough.
     pub fn option(&self) -> Option<&'static Opt> {
         options::find(&self.name).or_else(|| match self.origin {
             Origin::CommandLine => options::find_beginning(&self.name),
@@ -34,12 +34,12 @@ impl Setting {
         })
     }
 
-    /// Returns whether the setting stands in a job file.
+    /// Returns whether the setting is in a job file.
     pub fn is_in_file(&self) -> bool {
         matches!(self.origin, Origin::File(..))
     }
 
-    /// `error`, each of its faults behind the place and the words of this setting.
+    /// Prefixes each fault of `error` with the origin and the text of this setting.
     pub fn refuse(&self, error: UsageError) -> UsageError {
         error.at(self)
     }

@@ -5,10 +5,10 @@ use super::section::Section;
 use crate::plan::Time;
 use blkmq_terminal::UsageError;
 
-/// The command line that means `sections`, if they hold `showcmd`.
+/// Returns the command line equivalent to `sections`, if they contain `showcmd`.
 ///
 /// # Errors
-/// If they are of several job files: on a command line, the globals of one would hold for the next.
+/// If they come from several job files: on a command line, the globals of one would apply to the next.
 pub fn of(sections: &[Section], time: Time) -> Result<Option<String>, UsageError> {
     let is_asked = |section: &Section| {
         let given = section.settings.iter().rfind(|setting| setting.name == "showcmd");
@@ -24,7 +24,7 @@ pub fn of(sections: &[Section], time: Time) -> Result<Option<String>, UsageError
     for (at, section) in sections.iter().enumerate() {
         match section.job() {
             Some(name) => words.push(format!("--name={name}")),
-            // At the beginning of the line, options are globals in any case.
+            // Options at the beginning of the line are globals anyway.
             None if at > 0 && sections[..at].iter().any(|before| before.name.is_some()) => {
                 words.push("--name=global".into());
             }

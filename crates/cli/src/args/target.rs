@@ -1,8 +1,8 @@
-//! The device that a command without `--device` runs on: the files or the disk that its jobs name, or the null device.
+//! Chooses the device of a command without `--device`: the files or the disk named by its jobs, or the null device.
 //!
-//! A run has one queue around one device. Files on one file system share a disk and so its queue: they are one device,
-//! each a stretch of it (decision 0019). Nothing is opened or created here: a file that does not exist, or is too
-//! short, is laid out when the first run begins.
+//! A run has one queue on one device. Files on one file system share a disk and so its queue: they form one device,
+//! with a range for each file (decision 0019). Nothing is opened or created here: a file that does not exist or is too
+//! short is laid out when the first run begins.
 
 use super::file_draft::FileDraft;
 use super::roster::{Names, Roster, Wanted, paths, stretches};
@@ -27,22 +27,22 @@ pub struct Asked<'a> {
     pub threads: &'a [u32],
     /// The kind of time.
     pub time: Time,
-    /// Show the plan only: a device that does not exist is no error.
+    /// Whether only the plan is shown: then a missing device is not an error.
     pub dry_run: bool,
-    /// `readonly`: no file is made or changed.
+    /// `readonly`: whether files must not be created or changed.
     pub readonly: bool,
 }
 
-/// Chooses the device, and sets the places of the files of `jobs` on it. Adds information for the user to `notes`.
+/// Chooses the device, and places the files of `jobs` on it. Appends information for the user to `notes`.
 ///
 /// # Errors
-/// If the files cannot be one device, or one of them does not exist and cannot be laid out.
+/// If the files cannot form one device, or one of them does not exist and cannot be laid out.
 pub fn choose(
     asked: &Asked<'_>,
     jobs: &mut [Job],
     notes: &mut Vec<String>,
 ) -> Result<DeviceChoice, UsageError> {
-    // Files have no place in virtual time; a note says so.
+    // Files are not used in virtual time; a note says so.
     if asked.time == Time::Real {
         let roster = asked.roster(jobs, paths)?;
         match (roster.files.as_slice(), roster.mixed()) {
@@ -68,11 +68,11 @@ pub fn choose(
             }
         }
     }
-    // As in fio, it takes trims.
+    // As in fio, it accepts trims.
     let trims = jobs.iter().any(|job| job.rw.directions().contains(&Direction::Trim));
     let text = if trims { "null,discard=1" } else { "null" };
     let null = devices::choose(text, asked.time)?;
-    // As in fio, the null device is as large as the jobs want it.
+    // As in fio, the null device is as large as the jobs need.
     let chosen = match asked.needed(jobs)?.filter(|bytes| *bytes > null.size_bytes) {
         Some(bytes) => {
             devices::choose(&format!("{text},gb={}", bytes.div_ceil(1 << 30)), asked.time)
@@ -83,7 +83,8 @@ pub fn choose(
     Ok(DeviceChoice { is_stand_in: true, ..chosen })
 }
 
-/// Tells `jobs` that have several files where these are on a device of `bytes`, which is not made of files of theirs.
+/// For `jobs` with several files on a device of `bytes` that does not consist of their files, sets the positions of the
+/// files.
 ///
 /// # Errors
 /// If there are too many.
@@ -142,7 +143,7 @@ impl Asked<'_> {
         Ok(DeviceChoice { is_filled, ..choice(described(file, is_direct, Some(bytes)), bytes) })
     }
 
-    /// Tells each of `jobs` the length of their file, which is `length` at first, when it begins. Returns the length in the end.
+    /// Sets the length of the file of each job at its beginning; initially it is `length`. Returns the final length.
     fn extend(&self, jobs: &mut [Job], length: u64) -> u64 {
         jobs.iter_mut().fold(length, |length, job| {
             job.found = Some(length);
@@ -200,7 +201,7 @@ impl Asked<'_> {
         Ok((DeviceChoice { files: placed, ..choice(text, end) }, lengths))
     }
 
-    /// Returns whether I/O bypasses the page cache. True unless all jobs say otherwise.
+    /// Returns whether I/O bypasses the page cache: yes unless all jobs say otherwise.
     fn direct(&self, path: &str, notes: &mut Vec<String>) -> Result<bool, UsageError> {
         let given = Vec::from_iter(self.files.iter().filter_map(|draft| draft.direct));
         match (given.contains(&true), given.contains(&false)) {
@@ -243,7 +244,7 @@ impl Asked<'_> {
         Ok(needed)
     }
 
-    /// The bytes that a device must have for all jobs; `None` if no option says so.
+    /// Returns the size in bytes that all jobs need; `None` if no option determines it.
     fn needed(&self, jobs: &[Job]) -> Result<Option<u64>, UsageError> {
         let roster = self.roster(jobs, stretches)?;
         let lengths = roster.files.iter().map(|file| file.needed.unwrap_or(0));
@@ -265,7 +266,7 @@ impl Asked<'_> {
     }
 }
 
-/// The metadata of the file or block device at `path`; `None` if nothing is there.
+/// Returns the metadata of the file or block device at `path`, or `None` if it does not exist.
 fn look(path: &str) -> Result<Option<Metadata>, UsageError> {
     let found = match std::fs::metadata(path) {
         Ok(found) => found,
@@ -292,7 +293,7 @@ fn described(file: &Wanted, is_direct: bool, bytes: Option<u64>) -> String {
         None if !file.is_written => {
             text.push_str(",readonly=1");
             if is_image(&file.name) {
-                // A run of reads is about its bytes, whatever they mean.
+                // A read-only run only concerns the bytes, whatever format they have.
                 text.push_str(",format=raw");
             }
         }
@@ -311,7 +312,7 @@ fn is_image(_: &str) -> bool {
     false
 }
 
-/// The refusal of a file that has a queue of its own.
+/// Returns the error for a file with a separate queue.
 fn apart(path: &str, why: &str) -> UsageError {
     UsageError::new(format!(
         "filename={path} {why}, and would have a queue of its own; a run has one queue; accepted: files on one file \

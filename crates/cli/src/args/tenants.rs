@@ -1,8 +1,8 @@
-//! `--tenants`: the exports of a server's configuration as groups of a run, so that the promises to them are tried
-//! before they are served.
+//! `--tenants`: uses the exports of a server's configuration as groups of a run, so that promises can be tried before
+//! they are served.
 //!
-//! The laboratory reads the part of the file about the service of tenants. It opens and serves nothing, so addresses,
-//! certificates and bounds are left to `blkmqd --check`.
+//! Reads only the parts of the file about the service of tenants. Nothing is opened or served, so addresses,
+//! certificates and limits are left to `blkmqd --check`.
 
 use blkmq_engine::{GroupSpec, IoMax, Promise};
 use blkmq_terminal::faults::Faults;
@@ -13,7 +13,7 @@ use blkmq_terminal::{UsageError, bounded, limits};
 /// The longest file, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// Settings of an export that say nothing about its share of the device.
+/// Settings of an export that do not affect its share of the device.
 const LEFT: [&str; 6] = ["offset", "size", "read-only", "class", "cache", "description"];
 
 /// A group, and the name of its device if the export gives one.
@@ -22,11 +22,11 @@ struct Tenant {
     device: Option<(String, Span)>,
 }
 
-/// The groups of `FILE`, or `FILE:DEVICE` where a file has several devices: an export each, with its weight, its limits
-/// and its promises.
+/// Reads the groups of `FILE`, or of `FILE:DEVICE` if the file has several devices: one for each export, with its
+/// weight, limits and promises.
 ///
 /// # Errors
-/// If the file is none, or has several devices and none of them is named.
+/// If the file is invalid, or has several devices and none is named.
 pub fn read(text: &str) -> Result<Vec<GroupSpec>, UsageError> {
     let (path, device) = match text.rsplit_once(':') {
         Some((path, device)) if !device.contains('/') => (path, Some(device)),
@@ -53,19 +53,19 @@ pub fn read(text: &str) -> Result<Vec<GroupSpec>, UsageError> {
         let name = if devices.len() == 1 { "disk".into() } else { format!("disk{}", place + 1) };
         return Ok(vec![GroupSpec { name, ..GroupSpec::default() }]);
     }
-    // Without a device an export is on the only one.
+    // An export without a device is on the only one.
     let is_here = |it: &Tenant| it.device.as_ref().is_none_or(|(name, _)| *name == devices[place]);
     Ok(tenants.into_iter().filter(is_here).map(|it| it.group).collect())
 }
 
-/// The names of the devices in a file, and the tenants of all of them.
+/// Returns the names of the devices in a file, and the tenants of all devices.
 fn parse(text: &str) -> Result<(Vec<String>, Vec<Tenant>), Faults> {
     let mut faults = Faults::default();
     let (document, errors) = toml::de::DeTable::parse_recoverable(text);
     for error in errors {
         faults.add(&error.span().unwrap_or_default(), error.message());
     }
-    // Behind an error of the syntax the rest would be misread.
+    // After a syntax error the rest would be misread.
     if !faults.is_empty() {
         return Err(faults);
     }
@@ -157,7 +157,7 @@ name = "other"
 device = "disk"
 "#;
 
-    /// Reads `text` as a file, behind which `device` is written.
+    /// Parses `text` as a file, of which `device` is selected.
     fn groups(text: &str, device: &str) -> Result<Vec<GroupSpec>, String> {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("serve.toml");

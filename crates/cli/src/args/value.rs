@@ -1,4 +1,4 @@
-//! The value of an option while it is parsed. Errors state the accepted values; the caller adds the place.
+//! An option's value while it is parsed. Errors give the accepted values; the caller adds the origin.
 
 use crate::plan::Choice;
 use blkmq_core::Nanos;
@@ -50,7 +50,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// One of a closed set of words.
+    /// Parses one word of a closed set.
     pub fn choice<T: Choice>(self) -> Parsed<T> {
         T::from_word(self.text)
     }
@@ -64,8 +64,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// fio's `r,w,t`: a value also holds for the directions behind it, an empty place leaves its direction
-    /// alone (`,8k` is writes and trims), and a trailing comma leaves the rest alone (`8k,` is reads).
+    /// Parses fio's `r,w,t`: a value also applies to the directions after it, an empty position leaves its direction
+    /// unchanged (`,8k` sets writes and trims), and a trailing comma leaves the rest unchanged (`8k,` sets reads).
     pub fn directions<T: Clone>(
         self,
         read: impl Fn(Self) -> Parsed<T>,

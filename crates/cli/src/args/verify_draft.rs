@@ -1,4 +1,4 @@
-//! The options of a job's verification, and notes about those without effect.
+//! The options of a job's verification, with notes on those without effect.
 
 use blkmq_lab::workload::{
     Rw, Verify,
@@ -8,7 +8,7 @@ use blkmq_lab::workload::{
 /// `verify` and its companions; `None` for an option that was not given.
 #[derive(Clone, Debug, Default)]
 pub struct VerifyDraft {
-    /// `verify`; 0 is none.
+    /// `verify`; 0 disables it.
     pub method: Option<Method>,
     /// `verify_pattern`.
     pub pattern: Option<Pattern>,
@@ -29,8 +29,7 @@ pub struct VerifyDraft {
 }
 
 impl VerifyDraft {
-    /// The verification of the job called `name` with direction `rw`. Options without effect are described in
-    /// `notes`.
+    /// Returns the verification of the job `name` with direction `rw`. Appends options without effect to `notes`.
     pub fn finish(self, name: &str, rw: Rw, notes: &mut Vec<String>) -> Option<Verify> {
         let mut idle = |options: &[&str], why: &str| {
             if !options.is_empty() {

@@ -1,4 +1,4 @@
-//! The options of a job that works in one zone after the other: `zonemode=strided` and its companions.
+//! The options of a job that works in one zone at a time: `zonemode=strided` and its companions.
 
 use blkmq_lab::workload::Strided;
 use blkmq_terminal::UsageError;
@@ -17,7 +17,7 @@ pub struct ZoneDraft {
 }
 
 impl ZoneDraft {
-    /// The zones, if the job has any. As in fio, `zonesize` and `zonemode` need each other.
+    /// Returns the zones, if the job has any. As in fio, `zonesize` and `zonemode` require each other.
     ///
     /// # Errors
     /// If they contradict each other.

@@ -1,13 +1,13 @@
-//! [`Disks`]: the kernel's counts for the disks below the files of a plan, from its `stat` files.
+//! [`Disks`]: the kernel's counts for the disks under the files of a plan, from their `stat` files.
 //!
-//! The counts are those of the whole disk, of other programs too, as in fio's `disk_util`.
+//! As in fio's `disk_util`, the counts cover the whole disk, including other programs.
 
 use crate::devices::path_of;
 use crate::plan::{Plan, Time};
 use crate::report::disk::Disk;
 use std::path::{Path, PathBuf};
 
-/// The disks, and their counts at the beginning.
+/// The disks, and their initial counts.
 pub struct Disks {
     began_ms: u64,
     all: Vec<(PathBuf, Counts)>,
@@ -17,8 +17,8 @@ pub struct Disks {
 type Counts = [u64; 11];
 
 impl Disks {
-    /// Finds the disks below the files of `plan`. Without files, in virtual time, and where the kernel shows no disk there are
-    /// none.
+    /// Finds the disks under the files of `plan`. There are none without files, in virtual time, and where the kernel
+    /// shows no disk.
     pub fn of(plan: &Plan) -> Self {
         let mut all: Vec<(PathBuf, Counts)> = Vec::new();
         let choices = plan.devices.iter().filter(|_| plan.time == Time::Real && plan.disk_util);
@@ -37,7 +37,7 @@ impl Disks {
         Self { began_ms: blkmq_runtime::wall_clock_millis(), all }
     }
 
-    /// The counts since the beginning.
+    /// Returns the counts since the beginning.
     pub fn used(&self) -> Vec<Disk> {
         let elapsed = blkmq_runtime::wall_clock_millis().saturating_sub(self.began_ms);
         let one = |(folder, before): &(PathBuf, Counts)| {
@@ -89,8 +89,8 @@ fn parse(text: &str) -> Option<Counts> {
     Some(counts)
 }
 
-/// Returns the folder, in the kernel's tree, of the disk below the file or block device at `path`; for a partition that of
-/// the whole disk. For a file that does not exist yet its folder decides.
+/// Returns the sysfs folder of the disk under the file or block device at `path`; for a partition, that of the whole
+/// disk. If the file does not exist yet, its folder decides.
 #[cfg(target_os = "linux")]
 fn disk_of(path: &Path) -> Option<PathBuf> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};

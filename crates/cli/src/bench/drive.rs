@@ -1,4 +1,4 @@
-//! Drives a worker with a real thread and a real clock: carries out the worker's steps until the worker is done.
+//! Drives a worker with a real thread and a real clock: performs the worker's steps until the worker is done.
 
 use super::payload::{BenchPayload, Pool};
 use super::status::Asked;
@@ -12,21 +12,22 @@ use blkmq_runtime::{Client, Clock};
 use blkmq_terminal::interrupt::Stop;
 use std::cell::Cell;
 
-/// Portions for which one reading of the clock is enough, if none of their I/Os is timed and the thread has not waited.
+/// The number of portions for which one reading of the clock is enough, if none of their I/Os is timed and the thread
+/// has not waited.
 const PORTIONS: u32 = 8;
 
 /// A client, its clock, and the CPU usage of its thread.
 struct Real<P: BenchPayload> {
     client: Client<P>,
     clock: Clock,
-    /// The time as last read for such a portion, and the portions for which it is still enough.
+    /// The last reading of the clock, and the number of portions for which it is still valid.
     recently: (Instant, u32),
-    /// The time as last read by the worker, if the thread has not waited since. Completions that are there then have come
-    /// by that time.
+    /// The last reading of the clock by the worker, if the thread has not waited since: completions found then had
+    /// arrived by that time.
     last: Cell<Option<Instant>>,
-    /// The client has a lane of its own.
+    /// Whether the client has its own lane.
     has_own_lane: bool,
-    /// The only I/O in flight is in the client's plug: the wait for it sends it, in one system call with the sleep.
+    /// Whether the only I/O in flight is in the client's plug. The wait for it submits it, in one system call.
     is_unsent: bool,
     /// While measuring: the thread's usage when measuring began. After the end: the usage in between.
     usage: Usage,
@@ -41,15 +42,15 @@ struct Wait {
 }
 
 impl<P: BenchPayload> Real<P> {
-    /// Sends the I/O that has been left to a wait.
+    /// Submits an I/O that was left to a wait.
     #[cold]
     fn send(&mut self, now: Instant) {
         self.is_unsent = false;
         self.client.flush_at(now);
     }
 
-    /// Waits until there are enough completions, until it is time, or until `outside` has a request, at which it looks from
-    /// time to time; `look` is the time of the next look. Returns how many were taken.
+    /// Waits for enough completions, for a time, or for a request from `outside`, which it polls; `look` is the time of
+    /// the next poll. Returns the number of completions reaped.
     #[inline(never)]
     fn wait(
         &mut self,
@@ -76,7 +77,7 @@ impl<P: BenchPayload> Real<P> {
         }
     }
 
-    /// The counts of `worker` so far.
+    /// Returns the counts of `worker` so far.
     fn so_far(&self, worker: &Worker<'_, P, Pool<P>>) -> Part {
         let usage =
             if worker.is_counting() { Usage::of_thread().since(self.usage) } else { self.usage };
@@ -145,18 +146,18 @@ impl<P: BenchPayload> Plugged for Real<P> {
 
 /// The CPU and the process under which a thread records its trace events.
 pub struct OnCpu {
-    /// Its number as a CPU.
+    /// The number under which it appears as a CPU.
     pub cpu: u16,
-    /// Its number as a process.
+    /// The number under which it appears as a process.
     pub pid: u32,
     pub trace: ClientTrace,
 }
 
 /// The requests from outside to a thread.
 pub struct Outside<'a> {
-    /// That it ends.
+    /// Requests the end of the run.
     pub stop: &'a Stop,
-    /// That it gives its counts so far, if there are such requests.
+    /// Requests the counts so far, if a status may be requested.
     pub asked: Option<Asked<'a>>,
 }
 
@@ -177,7 +178,7 @@ impl Outside<'_> {
         self.asked.as_ref().is_some_and(Asked::is_due)
     }
 
-    /// Answers with `part`, if that is asked for.
+    /// Answers a request for the status with `part`.
     #[inline]
     fn answer(&mut self, part: impl FnOnce() -> Part) {
         if let Some(asked) = self.asked.as_mut().filter(|asked| asked.is_due()) {
@@ -196,7 +197,7 @@ pub fn drive<P: BenchPayload>(
     trace: Option<OnCpu>,
     outside: Outside<'_>,
 ) -> Part {
-    // Two loops, so that the usual one knows nothing of traces.
+    // Two loops, so that the usual one has no code for traces.
     match trace {
         None => drive_with(worker, client, outside, Worker::step),
         Some(OnCpu { cpu, pid, mut trace }) => {
@@ -225,7 +226,7 @@ fn drive_with<'a, P: BenchPayload>(
         is_unsent: false,
         usage: Usage::default(),
     };
-    // The next look outside of a thread that waits.
+    // The next poll of the outside while the thread waits.
     let mut look = clock.now() + LOOK;
     loop {
         if outside.stop.is_set() {
@@ -276,7 +277,7 @@ fn drive_with<'a, P: BenchPayload>(
     }
 }
 
-/// Sleeps until `until`, or at most [`LOOK`] longer than the stop of `outside`. Answers a request for a status with `part`.
+/// Sleeps until `until`, or until [`LOOK`] after the stop of `outside`. Answers a request for the status with `part`.
 fn sleep(clock: Clock, until: Instant, outside: &mut Outside<'_>, part: impl Fn() -> Part) {
     let mut now = clock.now();
     while until > now && !outside.stop.is_set() {

@@ -1,4 +1,4 @@
-//! Workers on a device that breaks its promises, as no device of the registry does.
+//! Workers on a device that violates its contract, unlike any device of the registry.
 
 use super::*;
 use blkmq_core::{Buffer, GroupId, Limits, Op, Owner, Payload, SECTOR_SIZE};
@@ -22,7 +22,7 @@ enum Lie {
     Flip,
     /// The write is not done.
     Lose,
-    /// The write goes to the block before its own.
+    /// Writes to the preceding block.
     Misdirect,
     /// Only the first half is written.
     Tear,
@@ -32,7 +32,7 @@ enum Lie {
 struct Liar {
     memory: Vec<u8>,
     lie: Lie,
-    /// Writes that are left until the faulty one.
+    /// The number of writes before the faulty one.
     writes: u32,
 }
 
@@ -154,8 +154,8 @@ fn every_lie_is_found_once_at_its_block_and_called_by_its_name() {
     }
 }
 
-/// Damage that is overwritten before blocks are read back is found only by a job that verifies earlier: after each loop,
-/// or after some writes.
+/// Damage that is overwritten before blocks are read back is only found by a job that verifies earlier: after each
+/// loop, or after some writes.
 #[test]
 fn a_backlog_and_the_end_of_a_loop_look_before_the_next_pass() {
     let verify = Verify::new(Method::Crc32c);
@@ -178,7 +178,7 @@ fn a_fatal_mismatch_ends_the_job() {
     assert!(tally.counts[1].ios < 64, "{} writes after it", tally.counts[1].ios);
 }
 
-/// A worker checks contents only if it is asked to, but its I/Os carry data in any case.
+/// A worker checks contents only on request, but its I/Os carry data in any case.
 #[test]
 fn without_verify_nothing_is_found() {
     let tally = run(&Job { verify: None, ..job(Verify::new(Method::Crc32c)) }, Lie::Flip, 11);

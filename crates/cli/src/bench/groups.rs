@@ -1,5 +1,5 @@
-//! The results of the groups of a run: the work of the jobs in each group, and the scheduler's counters; and the
-//! counts of the queue itself.
+//! The results of the groups of a run: the I/O of the jobs in each group and the scheduler's counters; and the counts
+//! of the queue itself.
 
 use super::tally::Part;
 use crate::plan::runs::ThreadSpec;
@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 const BASIC: [&str; 6] =
     ["io_service_bytes", "io_serviced", "io_service_time", "io_wait_time", "io_merged", "sectors"];
 
-/// The results of `plan`'s groups after a run of `parts` on `queue`; none if there is only the root and nothing is
-/// counted.
+/// Returns the results of `plan`'s groups after a run of `parts` on `queue`; none if there is only the root and nothing
+/// is counted.
 pub fn results<P: Send + 'static>(
     plan: &Plan,
     parts: &[(ThreadSpec, Part)],
@@ -25,7 +25,7 @@ pub fn results<P: Send + 'static>(
     if plan.groups.is_empty() && plan.group_stats == StatsChoice::Off {
         return Groups::default();
     }
-    // A scheduler that does not share by group has no turns to count, and zeros would look as if it had.
+    // A scheduler that does not share by group has no turns to count, and zeros would suggest that it had.
     let has_turns = matches!(
         queue.group_stat(GroupId::ROOT, "time_recursive"),
         Some(Reading::Number(time)) if time > 0
@@ -56,7 +56,7 @@ pub fn results<P: Send + 'static>(
     Groups { level: plan.group_stats.to_string(), all }
 }
 
-/// The groups below the group at `parent`, each followed by those below itself.
+/// Adds the groups below the group at `parent`, each followed by its descendants.
 fn add_below(tree: &GroupTree, parent: usize, found: &mut Vec<(GroupId, GroupResult)>) {
     let above = found[parent].0;
     for group in tree.iter().filter(|group| group.parent == above) {
@@ -104,8 +104,8 @@ fn stats<P: Send + 'static>(
     names.filter_map(|name| queue.group_stat(group, &name).map(|it| (name, it))).collect()
 }
 
-/// The account of a group's floor, if it has one: the time that it lacked in nanoseconds, the seconds that were judged, and
-/// the missed seconds, in all and by cause.
+/// Returns the account of a group's floor, if it has one: the shortfall in nanoseconds, the seconds judged, and the
+/// seconds missed, in total and by cause.
 fn floor(groups: &GroupTree, id: GroupId, times: &QueueTimes) -> Vec<(String, Reading)> {
     let has_floor = groups.get(id).is_some_and(|it| !it.promise.guarantee.reserve.is_none());
     if !has_floor {
@@ -136,7 +136,7 @@ pub fn goals<P: Send + 'static>(plan: &Plan, queue: &Queue<P>) -> Vec<String> {
 /// The operations, in the order of the counts.
 const OPS: [&str; 4] = ["read", "write", "discard", "flush"];
 
-/// Where the time of each operation went, if `plan` has that counted.
+/// Returns the stages of each operation's time, if `plan` requests these counts.
 pub fn times<P: Send + 'static>(plan: &Plan, queue: &Queue<P>) -> Vec<OpTimes> {
     if !plan.iostats {
         return Vec::new();
@@ -152,7 +152,7 @@ pub fn times<P: Send + 'static>(plan: &Plan, queue: &Queue<P>) -> Vec<OpTimes> {
     times.collect()
 }
 
-/// The state that the scheduler's instances share, and the part of it that the scheduler shows.
+/// Returns the state shared by the scheduler's instances, as far as the scheduler exposes it.
 pub fn shared<P: Send + 'static>(queue: &Queue<P>) -> Shared {
     let mut governor = Vec::new();
     queue.inspect_governor(&mut |name, value| governor.push((name, value)));

@@ -40,11 +40,11 @@ use progress::Progress;
 use status::{Beside, Status};
 use trouble::Troubles;
 
-/// Runs all of `plan`, and prints and writes its report. After a signal, that of the runs until then.
+/// Runs all of `plan`, and prints and writes its report. After a signal, the report covers the runs so far.
 ///
 /// # Errors
-/// If the requested device or queue cannot be made, a result cannot be written, a block did not hold the data written
-/// to it, I/Os failed or did not end, or a signal ended the runs.
+/// If a device or queue cannot be created, a result cannot be written, a block does not contain the data written to it,
+/// I/Os failed or did not end, or a signal ended the runs.
 pub fn run(plan: &Plan) -> Result<(), Failure> {
     let stop = Stop::on_signals();
     let mut outputs = Outputs::open(plan)?;
@@ -60,34 +60,34 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     }
 }
 
-/// The report of `plan`'s runs, or of those until `stop` is set.
+/// Returns the report of `plan`'s runs, or of the runs before `stop` is set.
 ///
 /// # Errors
-/// As [`run`], but for the signal.
+/// See [`run`], except for the signal.
 pub fn report(plan: &Plan, stop: &Stop) -> Result<Report, Failure> {
     let mut outputs = Outputs::open(plan)?;
     let (report, verdict) = measure(plan, stop, &mut outputs)?;
     verdict.map(|()| report)
 }
 
-/// Makes the runs of `plan` until `stop` is set. Returns the report, which is in the files of `outputs` as well, and
-/// the verdict on the runs.
+/// Performs the runs of `plan` until `stop` is set. Returns the report, which has also been written to the files of
+/// `outputs`, and the verdict.
 ///
 /// # Errors
-/// If a device or queue cannot be made.
+/// If a device or queue cannot be created.
 fn measure(
     plan: &Plan,
     stop: &Stop,
     outputs: &mut Outputs<'_>,
 ) -> Result<(Report, Result<(), Failure>), Failure> {
     let specs = plan.runs();
-    // Every refusal comes before the first second is spent.
+    // Everything is checked before any time is spent.
     let mut opened = Vec::new();
     for spec in specs.iter().take(plan.cases()) {
         opened.extend(setup::check(plan, spec)?);
     }
     let mut report = begin(plan, &specs);
-    // A file that had to be laid out first was not open when the plan was made.
+    // A file that was laid out first had not been opened when the plan was made.
     opened.retain(|note| !report.notes.contains(note));
     opened.dedup();
     report.notes.append(&mut opened);
@@ -112,7 +112,7 @@ fn measure(
         let mut outcome = carry_out(plan, spec, (&observation, stop), &mut tell)?;
         if stop.is_set() {
             report.partial = Some(partial(done));
-            // Of a case that was repeated, only whole runs count; and a run that has not begun to count says nothing.
+            // Of a repeated case, only complete runs count; a run that has not begun to measure is meaningless.
             if !repetitions[spec.case].is_empty() || outcome.run.total_ios() == 0 {
                 break;
             }
@@ -128,7 +128,7 @@ fn measure(
                 report.notes.push(note);
             }
         }
-        // The note is added as well, since the report may show another repetition.
+        // Also added as a note, since the report may show another repetition.
         report.notes.extend(troubles.add(&label(plan, spec), &outcome.troubles));
         repetitions[spec.case].push(outcome.run);
         report.runs = repetitions.iter().filter_map(|runs| median(runs)).collect();
@@ -138,14 +138,14 @@ fn measure(
     }
     progress.finish();
     if let Some(partial) = &mut report.partial {
-        // The signal may have come between two runs; the files say so as well.
+        // The signal may have come between two runs; it is written to the files, too.
         partial.signal = stop.signal();
         outputs.write(&report);
     }
     Ok((report, troubles.verdict(specs.len())))
 }
 
-/// The run of `spec`, in the time of `plan`. `tell` gets its figures so far, if a status is asked for.
+/// Performs the run `spec` in the time of `plan`. `tell` gets the figures so far when a status is requested.
 fn carry_out(
     plan: &Plan,
     spec: &RunSpec<'_>,
@@ -160,7 +160,7 @@ fn carry_out(
     }
 }
 
-/// `report` with `run`, the figures so far of the unfinished run of `spec`, as the result of its case.
+/// Returns `report` with `run`, the figures so far of the unfinished run `spec`, as the result of its case.
 fn so_far(
     plan: &Plan,
     report: &Report,
@@ -182,7 +182,7 @@ fn so_far(
     report
 }
 
-/// The figures of a report that are those of the moment at which it is made.
+/// Sets the figures of a report that refer to the moment of its creation.
 fn finish(report: &mut Report, disks: &Disks) {
     report.disks = disks.used();
     if report.seed.is_none() {
@@ -213,7 +213,7 @@ fn begin(plan: &Plan, specs: &[RunSpec<'_>]) -> Report {
     report
 }
 
-/// The run with the median rate, which carries the rates of all runs.
+/// Returns the run with the median rate, with the rates of all runs.
 fn median(runs: &[Run]) -> Option<Run> {
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.sort_by(|a, b| runs[*a].iops().total_cmp(&runs[*b].iops()));
@@ -241,7 +241,7 @@ impl From<crate::report::OutputError> for Failure {
     }
 }
 
-/// A sentence for each job of `run` that has found a depth. `label` names the run.
+/// Returns a sentence for each job of `run` that has found a depth. `label` names the run.
 fn depths_found(label: &str, run: &Run) -> Vec<String> {
     let searched = run.jobs.iter().filter(|job| job.error == 0);
     let note = |name: &str, depth: u32, wanted: LatencyTarget| {

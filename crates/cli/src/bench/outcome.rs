@@ -1,4 +1,4 @@
-//! The outcome of a run: the counts of its threads and its queue, in the report's form.
+//! The outcome of a run: the counts of its threads and its queue, in the form of the report.
 
 use super::groups;
 use super::state;
@@ -27,7 +27,7 @@ pub struct Outcome {
     pub troubles: Vec<Trouble>,
 }
 
-/// The counts of a run beside those of its threads, before they are put together.
+/// The counts of a run, in addition to those of its threads, before they are combined.
 pub struct Counted<'a> {
     /// Notes on goals and floors.
     pub notes: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Counted<'a> {
     pub elapsed: Nanos,
     /// The end of the run.
     pub end: Instant,
-    /// CPU time of the whole process, if it is known.
+    /// CPU time of the whole process, or `None` if unknown.
     pub cpu_ns: Option<u64>,
     /// The observers of the run.
     pub observed: &'a Observation,
@@ -48,7 +48,7 @@ pub struct Counted<'a> {
 }
 
 impl<'a> Counted<'a> {
-    /// The counts of `parts` and of `queue`, without times.
+    /// Returns the counts of `parts` and of `queue`, without times.
     pub fn of<P: Payload>(
         plan: &Plan,
         parts: &[(ThreadSpec, Part)],
@@ -73,7 +73,7 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// Puts together the outcome of `spec`, with `notes` on features that the queue's configuration does not support.
+/// Combines the outcome of `spec`, with `notes` on features not supported by the queue's configuration.
 pub fn outcome(
     plan: &Plan,
     spec: &RunSpec<'_>,
@@ -125,8 +125,8 @@ pub fn run_of(
         case: plan.case_name(spec),
         repetition: spec.repetition as usize,
         repetitions: Vec::new(),
-        // With a ramp, or with reading back, the CPU time of the process covers more than the measurement; the jobs'
-        // own times are right.
+        // With a ramp or verification, the CPU time of the process covers more than the measurement; then the jobs' own
+        // times are used.
         cpu_ns: counted.cpu_ns.filter(|_| ramp == 0 && !verifies),
         counters: counters(&counted.stats, longest),
         groups: counted.groups.clone(),
@@ -137,7 +137,7 @@ pub fn run_of(
     }
 }
 
-/// The name of the policy, also where it was chosen by groups, and its options as they were given.
+/// Returns the name of the policy, even if it was chosen automatically, and its options as given.
 fn name_and_options(scheduler: &SchedulerChoice) -> (String, String) {
     let options = scheduler.text.split_once(':').map_or("", |(_, options)| options);
     (scheduler.factory.name.into(), options.into())
@@ -181,8 +181,8 @@ fn cgroup(plan: &Plan, mine: &[(ThreadSpec, &Part)]) -> Option<String> {
     mine.iter().all(|(thread, _)| of(thread) == Some(first)).then(|| first.to_owned())
 }
 
-/// The job's options as the user wrote them; those of a job without any as a job file spells them, with the name and
-/// the engine that readers of fio's results look for.
+/// Returns the job's options as written by the user. For a job without options, returns those of a job file with the
+/// name and the engine, which readers of fio's results expect.
 fn options(plan: &Plan, spec: &RunSpec<'_>, job: &Job) -> Vec<(String, String)> {
     if let Some(written) = plan.written.jobs.get(job.index as usize) {
         return written.clone();
@@ -201,7 +201,7 @@ fn options(plan: &Plan, spec: &RunSpec<'_>, job: &Job) -> Vec<(String, String)> 
     options
 }
 
-/// The engine that the command line names; otherwise that of the device, `blkmq` for one of its models.
+/// Returns the engine named on the command line, or else that of the device; `blkmq` for a model.
 fn engine<'a>(plan: &'a Plan, spec: &RunSpec<'_>) -> &'a str {
     let named = plan.annotations.iter().rfind(|(name, _)| *name == "ioengine");
     match (named, spec.device.name.as_str()) {

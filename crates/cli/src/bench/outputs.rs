@@ -1,7 +1,7 @@
-//! The places of a report: files, written after each run, and standard output, written at the end.
+//! The destinations of a report: files, written after each run, and standard output, written at the end.
 //!
-//! A place that fails is given up, and the runs continue; the report goes to standard output if its own file fails. The
-//! failure is the command's verdict, but no result is lost that can still be printed.
+//! A destination that fails is given up, and the runs continue; if the report's own file fails, the report goes to
+//! standard output. The command then fails, but no result is lost that can still be printed.
 
 use super::watch;
 use crate::error::Failure;
@@ -14,14 +14,14 @@ use blkmq_terminal::output::print_results;
 use blkmq_terminal::screen::shown;
 use std::borrow::Cow;
 
-/// The places of the report of a plan.
+/// The destinations of a plan's report.
 pub struct Outputs<'a> {
     plan: &'a Plan,
     /// The file for the results, if it is to be written and can be.
     results: Option<Output>,
-    /// The page, or data, besides.
+    /// The additional page or data file.
     report: Option<Output>,
-    /// The places that could not be written, in the order of the failures.
+    /// The destinations that could not be written, in the order of the failures.
     failures: Vec<String>,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Outputs<'a> {
         Ok(())
     }
 
-    /// Prints the report where it is in no file.
+    /// Prints the report if it was not written to a file.
     ///
     /// # Errors
     /// If standard output cannot be written.
@@ -99,7 +99,7 @@ impl<'a> Outputs<'a> {
         Ok(())
     }
 
-    /// An error if anything could not be written.
+    /// Returns an error if anything could not be written.
     pub fn verdict(self) -> Result<(), Failure> {
         if self.failures.is_empty() {
             Ok(())

@@ -1,4 +1,4 @@
-//! The payload that a worker submits with each I/O: nothing, or a buffer, taken from a pool.
+//! The payload that a worker submits with each I/O: nothing, or a buffer from a pool.
 //!
 //! The worker fills and checks the buffers.
 
@@ -12,7 +12,7 @@ use blkmq_terminal::UsageError;
 
 /// The bytes that a worker's I/Os carry.
 ///
-/// A worker makes as many payloads as it has I/Os in flight, each for its longest I/O, and reuses them:
+/// A worker creates as many payloads as it has I/Os in flight, each large enough for its longest I/O, and reuses them:
 /// [`set_len`](Self::set_len), the I/O, [`bytes`](Self::bytes).
 pub trait BenchPayload: Payload {
     /// Whether this type carries any bytes. If false, no other method needs to do anything.
@@ -21,28 +21,28 @@ pub trait BenchPayload: Payload {
     /// The source of the payloads, shared by all workers.
     type Source: Clone + Send + Sync;
 
-    /// A source of `count` payloads for I/Os of up to `most` bytes. May register their memory with `device`, if that
-    /// makes I/Os faster.
+    /// Creates a source of `count` payloads for I/Os of up to `most` bytes. May register their memory with `device` to
+    /// speed up I/Os.
     fn source(device: &mut Device, count: u32, most: usize) -> Self::Source;
 
     /// A payload for I/Os of up to `most` bytes, with unspecified contents.
     fn with_capacity(source: &Self::Source, most: usize) -> Self;
 
-    /// Makes the payload carry `len` bytes, at most as many as it was made for; 0 for an I/O that moves no data. The
-    /// contents are unspecified. Does not allocate.
+    /// Sets the length of the payload to `len` bytes, at most the length for which it was created; 0 for an I/O without
+    /// data. The contents are unspecified. Does not allocate.
     fn set_len(&mut self, len: usize);
 
     /// The bytes of the payload.
     fn bytes(&mut self) -> &mut [u8];
 
-    /// The configuration of a queue around `device`, with every other setting at its default.
+    /// Returns the configuration of a queue on `device`, with all other settings at their defaults.
     ///
     /// # Errors
-    /// If the device cannot make its queues.
+    /// If the device cannot create its queues.
     fn config(device: &Device) -> Result<Config<Self>, UsageError>;
 }
 
-/// A configuration for payloads that virtual devices take.
+/// Returns a configuration for payloads accepted by virtual devices.
 fn virtual_config<P: Payload>(device: &Device) -> Result<Config<P>, UsageError> {
     match device {
         Device::Virtual(device) => Ok(device.config()),
@@ -131,8 +131,8 @@ pub struct Pool<P: BenchPayload> {
 }
 
 impl<P: BenchPayload> Pool<P> {
-    /// A pool for the I/Os of a thread on a device of `device_bytes`. A payload is made when it is first needed, so that a
-    /// deep queue that is never filled costs nothing.
+    /// Creates a pool for the I/Os of a thread on a device of `device_bytes`. Payloads are created on first use, so
+    /// that a deep queue that is never filled costs nothing.
     pub fn new(job: &Job, thread: u32, device_bytes: u64, source: P::Source) -> Self {
         let depth = if P::CARRIES { job.depth.iodepth as usize } else { 0 };
         let filler = Filler::new(job, thread, device_bytes);

@@ -1,7 +1,7 @@
-//! A progress bar on standard error; nothing if standard error is no terminal, or one that cannot move its cursor.
+//! A progress bar on standard error. Nothing is shown if standard error is not a terminal, or cannot move its cursor.
 //!
-//! The time that is left is computed here, from the planned time of a run and that of the runs so far. Where nothing is
-//! known about it, nothing is claimed.
+//! The remaining time is computed here from the planned duration of a run and the durations of the runs so far. If it
+//! is unknown, it is not shown.
 
 use blkmq_core::Nanos;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -29,15 +29,15 @@ struct Estimate {
 }
 
 impl Estimate {
-    /// The time that is left at `now`, from the beginning of all runs; `None` if it is not known.
+    /// Returns the remaining time at `now`, counted from the beginning of all runs; `None` if it is unknown.
     fn left(&self, now: Duration) -> Option<Duration> {
         let each = if self.done > 0 { self.before / self.done } else { self.planned? };
-        // A run that takes longer than it should says nothing about its end.
+        // A run that exceeds its planned duration gives no estimate.
         let current = each.checked_sub(now.saturating_sub(self.before))?;
         Some(current + each * self.runs.saturating_sub(self.done + 1))
     }
 
-    /// Like [`left`](Self::left), but in words.
+    /// Formats the result of [`left`](Self::left).
     fn says(&self, now: Duration) -> String {
         match self.left(now) {
             Some(left) if left < Duration::from_secs(1) => "less than 1 s left".into(),
@@ -51,14 +51,14 @@ impl Estimate {
 }
 
 impl Progress {
-    /// For so many runs, each of which takes no longer than `planned`, if that is known.
+    /// Creates a bar for `runs` runs, each of which takes at most `planned`, if that is known.
     pub fn new(runs: usize, planned: Option<Nanos>, is_shown: bool) -> Self {
         let planned = planned.map(|planned| Duration::from_nanos(planned.0));
         let runs = u32::try_from(runs).unwrap_or(u32::MAX);
         let estimate = Arc::new(Mutex::new(Estimate { runs, planned, ..Estimate::default() }));
         let shown = Arc::clone(&estimate);
         let left = move |state: &ProgressState, out: &mut dyn Write| {
-            // Text for a terminal that is gone is lost.
+            // Text for a terminal that has gone is dropped.
             let _ = out.write_str(&lock(&shown).says(state.elapsed()));
         };
         let bar = ProgressBar::new(runs.into());
@@ -67,7 +67,7 @@ impl Progress {
         }
         let template = "{spinner} [{bar:20}] {pos}/{len}  {wide_msg}  ({left})";
         let style = ProgressStyle::with_template(template).expect("the template is well-formed");
-        // ASCII, whatever the locale.
+        // ASCII in any locale.
         let style = style.with_key("left", left).tick_chars("-\\|/ ").progress_chars("=> ");
         bar.set_style(style);
         bar.enable_steady_tick(Duration::from_millis(200));
@@ -75,7 +75,7 @@ impl Progress {
     }
 
     pub fn begin(&mut self, label: &str) {
-        // The bar's own lock is not taken under this one: its ticks take them in the other order.
+        // The bar's own lock is not taken while this one is held: its ticks take them in the opposite order.
         let now = self.bar.elapsed();
         lock(&self.estimate).before = now;
         self.bar.set_message(label.to_owned());
@@ -112,7 +112,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// The bar of a run without a runtime said "about 0s left" for twenty minutes.
+    /// Regression test: for a run without a runtime, the bar said "about 0s left" for twenty minutes.
     #[test]
     fn nothing_is_claimed_about_a_run_of_unknown_length() {
         let unknown = Estimate { runs: 8, ..Estimate::default() };

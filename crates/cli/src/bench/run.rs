@@ -35,7 +35,7 @@ pub fn run(plan: &Plan, spec: &RunSpec<'_>, beside: Beside<'_>) -> Result<Outcom
     let chosen = spec.scheduler.on(device.default_scheduler(), &plan.groups);
     let spec = &spec.under(plan, &chosen);
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
-    // If no worker checks contents and the device does not store them, runs without payloads measure the queue alone.
+    // If no worker checks contents and the device does not store them, runs without payloads measure only the queue.
     match device {
         Device::Virtual(_) if verifies || spec.device.keeps => {
             run_with::<Buffer>(plan, spec, device, beside)
@@ -170,7 +170,7 @@ impl Phase<'_> {
         Ok(threads.iter().map(|(_, thread)| **thread).zip(parts).collect())
     }
 
-    /// Where thread `number` of the run records its trace events, if the run is traced.
+    /// Returns the trace to which thread `number` of the run records its events, if the run is traced.
     fn trace(&self, number: usize) -> Option<OnCpu> {
         let tracer = self.observation.tracer.clone()?;
         let (cpu, pid) = (number as u16, watch::pid(number));

@@ -25,7 +25,7 @@ pub fn device(plan: &Plan, spec: &RunSpec<'_>) -> Result<Device, UsageError> {
         .map_err(|e| UsageError::new(e.to_string()).at(&spec.device.chosen_by))
 }
 
-/// Refuses a run that is impossible; the device's notes, if it is possible.
+/// Checks that a run is possible, and returns the device's notes.
 ///
 /// # Errors
 /// If a job does not fit the device, or the queue cannot be built.
@@ -41,7 +41,7 @@ pub fn check(plan: &Plan, spec: &RunSpec<'_>) -> Result<Vec<String>, Failure> {
     }
     match device {
         Device::Virtual(_) => built::<()>(plan, spec, &device)?,
-        // A queue would take its connections, and end them.
+        // A queue would take over its connections, and close them.
         #[cfg(target_os = "linux")]
         Device::Nbd(_) => spec.device.kept.keep(device),
         _ => built::<AlignedBuf>(plan, spec, &device)?,
@@ -59,8 +59,7 @@ pub fn impossible(e: impl std::fmt::Display) -> Failure {
     UsageError::new(format!("the queue cannot be built: {e}")).into()
 }
 
-/// Checks that every block size of `job` suits the device. Blocks may be longer than the device takes at a time: they
-/// are divided.
+/// Checks that every block size of `job` suits the device. Blocks longer than the device accepts are divided.
 fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
     let refuse = |what: String| Err(UsageError::new(format!("job '{}': {what}", job.name)));
     for direction in job.rw.directions() {
@@ -80,20 +79,20 @@ fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// The job of a thread in a run: on its device, and with its random seed combined with the run's seed. A run seed of 0
-/// changes nothing, so that such a simulation accesses the same places as a bench.
+/// Returns the job of a thread in a run: on its device, with its random seed combined with the run's. The run seed 0
+/// changes nothing, so that such a simulation accesses the same positions as a bench.
 fn job_of<'a>(plan: &'a Plan, spec: &RunSpec<'_>, thread: ThreadSpec) -> Cow<'a, Job> {
     let (job, ends_at_size) = (&plan.jobs[thread.job], spec.device.is_stand_in);
     let seed = plan.time.seed().map_or(0, |seed| spec.seed_of(seed));
     if seed == 0 && !ends_at_size {
         return Cow::Borrowed(job);
     }
-    // The factor is odd, so that no two seeds give the same product; otherwise it is arbitrary.
+    // An odd factor maps different seeds to different products; otherwise it is arbitrary.
     let randseed = job.randseed ^ seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     Cow::Owned(Job { randseed, ends_at_size, ..job.clone() })
 }
 
-/// The I/O stream of a thread, and its verification; `ties` tie it to other threads.
+/// Returns the I/O stream of a thread, and its verification; `ties` connect it to other threads.
 ///
 /// # Errors
 /// If the job is impossible or does not fit the device.
@@ -110,7 +109,7 @@ pub fn stream(
     let generator = Generator::new(job, thread.thread, bytes).map_err(refuse)?;
     let mut verifier = Verifier::new(job, thread.thread, bytes).map_err(refuse)?;
     state::load(plan, spec, thread, &mut verifier)?;
-    // Each thread is a process of its own, and none is a tenant: tenants have groups.
+    // Each thread is a separate process, but not a tenant: tenants have groups.
     let owner = Owner::thread((thread.job as u32) << 16 | (thread.thread + 1));
     let group = job.cgroup.as_deref().map_or(Ok(GroupId::ROOT), |name| plan.groups.find(name));
     let group = group.map_err(|e| UsageError::new(e.to_string()))?;
@@ -122,9 +121,10 @@ pub fn bytes(device: &Device) -> u64 {
     device.shape().limits.capacity * u64::from(SECTOR_SIZE)
 }
 
-/// The credit that a thread of `job` needs for `iodepth` I/Os in flight, each divided into as many parts as possible.
+/// Returns the credit that a thread of `job` needs for `iodepth` I/Os in flight, each divided into the maximum number
+/// of parts.
 fn credit(job: &Job, limits: &Limits) -> u32 {
-    // A read for verification is no longer than the write that it checks.
+    // A verification read is no longer than the write that it checks.
     let parts = |direction: &Direction| {
         limits.most_parts(direction.op(), job.bs[*direction].max() / SECTOR_SIZE)
     };
@@ -133,8 +133,8 @@ fn credit(job: &Job, limits: &Limits) -> u32 {
     u32::try_from(parts * u64::from(job.depth.iodepth)).unwrap_or(u32::MAX)
 }
 
-/// The credit that a thread of `job` needs where requests may be shortened for latency goals: parts take no more than three
-/// quarters of it.
+/// Returns the credit that a thread of `job` needs if requests may be shortened for latency goals: parts use at most
+/// three quarters of it.
 fn credit_beside_goals(job: &Job, limits: &Limits) -> u32 {
     let max_sectors = limits.max_sectors.min(SHORTENED);
     let short = credit(job, &Limits { max_sectors, ..*limits }).saturating_mul(2);
@@ -143,13 +143,13 @@ fn credit_beside_goals(job: &Job, limits: &Limits) -> u32 {
 
 /// The least length, in sectors, to which requests are shortened.
 const SHORTENED: u32 = 256;
-/// No more credit than this is for that alone: threads with more in flight have longer requests.
+/// The maximum credit for that purpose alone: threads with more I/Os in flight get longer requests.
 const MOST_SHORTENED: u32 = 1_024;
 
-/// The queue to build around `device`.
+/// Returns the configuration of the queue on `device`.
 ///
 /// # Errors
-/// If the device cannot make its queues, or there are too many threads.
+/// If the device cannot create its queues, or there are too many threads.
 pub fn config<P: BenchPayload>(
     plan: &Plan,
     spec: &RunSpec<'_>,
@@ -198,8 +198,8 @@ pub fn config<P: BenchPayload>(
     })
 }
 
-/// Notes for the report on the scheduler that `auto` has chosen, and on sharing that the configuration does not support.
-/// Each thread has a submitter of its own, so that owners do not wait behind each other there.
+/// Returns notes for the report on the scheduler chosen by `auto`, and on sharing that the configuration does not
+/// support. Each thread has its own submitter, so that owners do not wait for each other there.
 pub fn notes<P>(plan: &Plan, spec: &RunSpec<'_>, config: &Config<P>) -> Vec<String> {
     let place = if plan.devices.len() > 1 { &format!(" on {}", spec.device.text) } else { "" };
     let chosen = config.plan().auto().map(|chosen| format!("{AUTO}{place}: {chosen}"));

@@ -1,4 +1,4 @@
-//! One run in virtual time: the same queue and workers as in a real one, on virtual CPUs.
+//! A run in virtual time: the queue and workers of a real run, on virtual CPUs.
 
 use super::logs::RunLogs;
 use super::outcome::{Counted, Outcome, outcome, run_of};
@@ -19,10 +19,10 @@ use blkmq_lab::simulation::{Done, Program, Reports, Settings, Simulation};
 use blkmq_terminal::output::complain;
 use std::cell::RefCell;
 
-/// Runs `spec` to its end, or until the stop of `beside`. All randomness comes from `seed`.
+/// Performs the run `spec` to its end, or until the stop of `beside`. All randomness is derived from `seed`.
 ///
 /// # Errors
-/// As [`setup::check`], and if the queue stands still.
+/// See [`setup::check`]; also if the queue stalls.
 pub fn run(
     plan: &Plan,
     spec: &RunSpec<'_>,
@@ -33,7 +33,7 @@ pub fn run(
     let chosen = spec.scheduler.on(device.default_scheduler(), &plan.groups);
     let spec = &spec.under(plan, &chosen);
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
-    // Moving bytes takes no virtual time. Payloads carry bytes only for workers that verify them.
+    // Copying bytes takes no virtual time. Payloads carry bytes only for workers that verify them.
     if verifies {
         run_with::<Buffer>(plan, spec, &device, seed, beside)
     } else {
@@ -63,7 +63,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     let mut parts: Vec<(ThreadSpec, Part)> = Vec::new();
     let mut logs = RunLogs::default();
     let ties = RunTies::new(plan, &spec.threads);
-    // The CPU time of virtual CPUs is in the jobs' own times.
+    // The jobs' own times include the CPU time of virtual CPUs.
     let counted = |parts: &[(ThreadSpec, Part)], queue: &Queue<P>, end: Instant| {
         let counted = Counted::of(plan, parts, queue, observation);
         Counted { elapsed: end - Instant::ZERO, end, ..counted }
@@ -109,7 +109,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     Ok(outcome(plan, spec, device, notes, (&parts, Counted { incomplete, ..counted })))
 }
 
-/// A note about the stalls of a run, if there were any.
+/// Returns a note about the stalls of a run, if there were any.
 fn stalled(stalls: &[String]) -> Option<String> {
     let first = stalls.first()?.lines().next().unwrap_or_default();
     Some(format!("{} stalls, the first of them: {first}", stalls.len()))

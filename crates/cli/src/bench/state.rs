@@ -1,4 +1,4 @@
-//! Files of the states of verifications: fio's names, in the folder that the command is started in.
+//! Files with verification states, under fio's names, in the current folder.
 
 use super::tally::Part;
 use crate::plan::Plan;
@@ -13,10 +13,10 @@ fn path(plan: &Plan, spec: &RunSpec<'_>, thread: ThreadSpec) -> PathBuf {
     PathBuf::from(format!("{name}-{}-verify.state", thread.thread))
 }
 
-/// Restores the state that an earlier run has saved, if the thread's job wants it.
+/// Restores the state saved by an earlier run, if the thread's job requests it.
 ///
 /// # Errors
-/// If there is none, or it is that of another job.
+/// If there is no saved state, or it belongs to another job.
 pub fn load(
     plan: &Plan,
     spec: &RunSpec<'_>,
@@ -33,7 +33,7 @@ pub fn load(
     verifier.restore(&state).map_err(|e| refuse(e.to_string()))
 }
 
-/// Saves the states of all threads that are to be kept. Returns a text for each that could not be saved.
+/// Saves the states of all threads for which it is requested. Returns a message for each that could not be saved.
 pub fn save(plan: &Plan, spec: &RunSpec<'_>, parts: &[(ThreadSpec, Part)]) -> Vec<String> {
     let mut failed = Vec::new();
     for (thread, part) in parts {

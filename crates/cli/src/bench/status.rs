@@ -1,7 +1,7 @@
-//! The status of an unfinished run (`status_interval`): at each interval every thread copies its counts, and the copies
-//! become a report like that of the end.
+//! The status of an unfinished run (`status_interval`): at each interval every thread copies its counts, from which a
+//! report like the final one is made.
 //!
-//! A thread looks for a request at each step, and every 50 ms while it waits, so that a status takes at most 50 ms.
+//! A thread checks for a request at each step, and every 50 ms while it waits, so that a status takes at most 50 ms.
 
 use super::tally::Part;
 use super::usage::Usage;
@@ -24,7 +24,7 @@ pub struct Beside<'a> {
     pub observation: &'a Observation,
     /// Ends the run before its time.
     pub stop: &'a Stop,
-    /// Receives the figures so far; `None` unless a status is asked for.
+    /// Receives the figures so far; `None` unless a status is requested.
     pub status: Option<Status<'a>>,
 }
 
@@ -34,8 +34,8 @@ pub struct Status<'a> {
     pub tell: &'a mut (dyn FnMut(Run) + Send),
 }
 
-/// The counts of all threads of `spec` at `now`, where the threads of earlier phases than `phase` have `ended`, and those of
-/// `phase` have given `answers`. As in fio, a thread that has not begun has a place, and counts of zero.
+/// Returns the counts of all threads of `spec` at `now`: the threads of phases before `phase` have `ended`, and those
+/// of `phase` have given `answers`. As in fio, a thread that has not begun is included with zero counts.
 pub fn all_threads(
     plan: &Plan,
     spec: &RunSpec<'_>,
@@ -77,7 +77,7 @@ struct State {
 const LAST: u32 = u32::MAX;
 
 impl Rounds {
-    /// For so many threads.
+    /// Creates the requests for `threads` threads.
     pub fn new(threads: usize) -> Self {
         let answers = (0..threads).map(|_| (0, None)).collect();
         let state = Mutex::new(State { answers, is_over: false });
@@ -89,11 +89,11 @@ impl Rounds {
         Asked { rounds: self, thread, seen: 0 }
     }
 
-    /// Runs `work`. At each multiple of `every` on `clock` until `work` ends, `tell` gets the counts of all threads, with
-    /// `None` for a thread that has not answered yet.
+    /// Runs `work`. At each multiple of `every` on `clock` until `work` ends, `tell` gets the counts of all threads,
+    /// with `None` for a thread that has not answered yet.
     ///
     /// # Errors
-    /// If there is no thread left for that.
+    /// If no thread can be started for that.
     pub fn during<T>(
         &self,
         (clock, every): (Clock, Nanos),
@@ -117,7 +117,7 @@ impl Rounds {
         })
     }
 
-    /// At `due`, asks all threads, and returns their answers; `None` if the phase ends before.
+    /// At `due`, requests the counts of all threads, and returns them; `None` if the phase ends before.
     fn round(&self, clock: Clock, due: Instant) -> Option<Vec<Option<Part>>> {
         let mut state = self.state();
         while !state.is_over {
@@ -129,7 +129,7 @@ impl Rounds {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let round = self.asked.load(Ordering::Relaxed) + 1;
-        // The answers come under the lock.
+        // The lock orders the answers.
         self.asked.store(round, Ordering::Relaxed);
         while !state.is_over && state.answers.iter().any(|(answered, _)| *answered < round) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +144,7 @@ impl Rounds {
     }
 }
 
-/// The first multiple of `every` behind `now`.
+/// Returns the first multiple of `every` after `now`.
 fn next(now: Instant, every: Nanos) -> Instant {
     now + Nanos(every.0 - now.as_nanos() % every.0)
 }
@@ -167,7 +167,7 @@ pub struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Returns whether the thread has to answer.
+    /// Returns whether the thread must answer.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.rounds.asked.load(Ordering::Relaxed) != self.seen
@@ -180,7 +180,7 @@ impl Asked<'_> {
         self.put(self.seen, Some(part));
     }
 
-    /// The counts at the end.
+    /// Passes the final counts.
     pub fn end(self, part: Part) {
         self.put(LAST, Some(part));
     }
@@ -208,7 +208,7 @@ mod tests {
         Part { tally, usage: Usage::default(), counted: true }
     }
 
-    /// A thread that has ended, or never began, keeps no round waiting.
+    /// A thread that has ended, or never began, does not delay a round.
     #[test]
     fn a_round_has_an_answer_of_each_thread_that_counts() {
         let rounds = Rounds::new(3);

@@ -9,7 +9,7 @@ use blkmq_core::{Histogram, IoPrio};
 use blkmq_lab::workload::{self, Job, OnError, Sample, Tally, Times};
 use std::collections::BTreeMap;
 
-/// The counts of one thread, and the CPU time that it used over the same period.
+/// The counts of one thread, and the CPU time that it used in the same period.
 #[derive(Clone)]
 pub struct Part {
     pub tally: Tally,
@@ -18,7 +18,7 @@ pub struct Part {
     pub counted: bool,
 }
 
-/// The result of `job` from the counts of its threads, or of a group of jobs that is reported under the name of its
+/// Returns the result of `job` from the counts of its threads, or of a group of jobs reported under the name of its
 /// first job.
 pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&Part]) -> JobResult {
     let runtime_ns = parts.iter().map(|part| part.tally.runtime().0).max().unwrap_or(0);
@@ -65,7 +65,7 @@ pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&P
     result
 }
 
-/// The failed I/Os of all threads, if the job continues behind them.
+/// Returns the failed I/Os of all threads, if the job continues after them.
 fn forgiven(job: &Job, parts: &[&Part]) -> Option<Forgiven> {
     let failures = || parts.iter().map(|part| &part.tally.failures);
     let count = failures().map(|failures| failures.count).sum();
@@ -92,7 +92,7 @@ fn sync(parts: &[&Part]) -> SyncResult {
     }
 }
 
-/// All values together; `None` if nothing was measured.
+/// Merges all values; `None` if nothing was measured.
 fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Option<Latency> {
     let mut all: Option<Histogram> = None;
     for histogram in histograms {
@@ -101,7 +101,7 @@ fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Option<Latency
     all.map(Latency)
 }
 
-/// The combined verification counts; `None` if no thread verified.
+/// Returns the combined verification counts; `None` if no thread verified.
 fn verified(parts: &[&Part]) -> Option<Verified> {
     let findings = parts.iter().filter_map(|part| part.tally.verify.as_ref());
     findings.fold(None, |sum, found| {
@@ -117,7 +117,7 @@ fn add(into: &mut [u64; 7], from: &[u64; 7]) {
     into.iter_mut().zip(from).for_each(|(into, from)| *into += from);
 }
 
-/// Latencies by priority; empty if fewer than two priorities have had any I/O.
+/// Returns latencies by priority; empty if fewer than two priorities had I/O.
 fn prios(parts: &[&Part], direction: workload::Direction) -> Vec<(IoPrio, Latency)> {
     let mut all: BTreeMap<u16, Latency> = BTreeMap::new();
     let counts = parts.iter().map(|part| &part.tally.counts[direction as usize]);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The ties of all threads of a run.
 #[derive(Default)]
 pub struct RunTies {
-    /// A word for each reporting group, and its phase, if threads end together.
+    /// The exit signal of each reporting group, and its phase, if threads end together.
     exits: BTreeMap<u32, (u32, Exit)>,
     /// The threads that a job waits for, by the job's index.
     awaited: BTreeMap<usize, Awaited>,
@@ -16,7 +16,7 @@ pub struct RunTies {
 }
 
 impl RunTies {
-    /// Those of `threads`. As in fio, `exitall` of one job holds for all of them.
+    /// Creates the ties of `threads`. As in fio, `exitall` of one job applies to all of them.
     pub fn new(plan: &Plan, threads: &[ThreadSpec]) -> Self {
         let mut ties = Self::default();
         if plan.jobs.iter().any(|job| job.exitall) {
@@ -34,7 +34,7 @@ impl RunTies {
         ties
     }
 
-    /// The ties of a thread that is about to begin: it takes part in its flow from now on.
+    /// Returns the ties of a thread that is about to begin: from now on it takes part in its flow.
     pub fn of(&self, plan: &Plan, thread: &ThreadSpec) -> Ties {
         let job = &plan.jobs[thread.job];
         let waits = |(waiting, _): &(&usize, &Awaited)| {
@@ -48,7 +48,7 @@ impl RunTies {
         }
     }
 
-    /// The word of the thread's group, which ends the threads that `what` selects.
+    /// Returns the exit signal of the thread's group for the threads selected by `what`.
     fn exit(&self, what: ExitWhat, thread: &ThreadSpec) -> Option<Exit> {
         let (_, own) = self.exits.get(&thread.group)?;
         let others = self.exits.values().filter(|(phase, _)| match what {

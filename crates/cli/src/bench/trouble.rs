@@ -1,4 +1,4 @@
-//! The failures of runs that came to an end: wrong contents, failed I/Os, and I/Os that did not end.
+//! Failures of finished runs: wrong contents, failed I/Os, and I/Os that did not end.
 
 use super::tally::Part;
 use crate::error::Failure;
@@ -8,14 +8,14 @@ use blkmq_core::IoError;
 
 use blkmq_lab::workload::{NEVER_KEPT, TOO_SLOW, Unfinished};
 
-/// A kind of failure of a run, as text: the failure and its first place.
+/// A kind of failure of a run, described with its first occurrence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trouble {
     /// A block did not hold the data written to it, or could not be verified.
     Verify(String),
     /// I/Os failed.
     Io(String),
-    /// I/Os failed, and jobs continued as `continue_on_error` wants it. The command succeeds.
+    /// I/Os failed, and jobs continued as requested by `continue_on_error`. The command succeeds.
     Forgiven(String),
     /// An I/O took longer than `max_latency`.
     Late(String),
@@ -68,7 +68,7 @@ impl Troubles {
         for trouble in troubles {
             let line = format!("{} {label}: {}", trouble.heading(), trouble.text());
             let mut note = line.clone();
-            // In the report the note is a sentence of its own.
+            // In the report the note is a separate sentence.
             note[..1].make_ascii_uppercase();
             notes.push(note);
             if is_failure(trouble) {
@@ -78,7 +78,7 @@ impl Troubles {
         notes
     }
 
-    /// An error if any run had a failure.
+    /// Returns an error if any run failed.
     pub fn verdict(self, runs: usize) -> Result<(), Failure> {
         let Some((trouble, line)) = self.first else { return Ok(()) };
         let line = if runs == 1 {
@@ -139,7 +139,8 @@ fn late(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
     Some(format!("{}: {late} (errno {})", place(plan, thread), IoError::TIMED_OUT.0))
 }
 
-/// The number of failed I/Os of all threads, and the first of them; of the threads that ended for it, if there are any.
+/// Returns the number of failed I/Os of all threads, and the first of them: that of a thread that ended because of it,
+/// if there is one.
 fn failed(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<Trouble> {
     let ended = |part: &Part| part.tally.error != 0 && part.tally.late.is_none();
     let (trouble, is_meant): (fn(String) -> Trouble, _) =
@@ -159,10 +160,10 @@ fn failed(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<Trouble> {
     }))
 }
 
-/// The I/Os that did not end with the runtime: those of the first thread that has some, and the number of further
-/// threads that have some.
+/// Describes the I/Os that did not end with the runtime: those of the first thread that has any, and the number of
+/// other such threads.
 fn unfinished(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
-    // A drain that took long and reaped every I/O is no failure: no I/O was given up for it.
+    // A drain that took long but reaped every I/O is not a failure, because no I/O was given up.
     let is_short = |part: &Part| {
         let Unfinished { cancelled, abandoned, .. } = part.tally.unfinished;
         cancelled + abandoned > 0
@@ -177,8 +178,8 @@ fn unfinished(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
     Some(format!("{}: {}{more}", place(plan, thread), part.tally.unfinished))
 }
 
-/// The number of verification errors of all threads together, and the first of them; or else the first thread that
-/// could not verify everything.
+/// Describes the total number of verification errors, and the first of them; or else the first thread that could not
+/// verify everything.
 fn wrong(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
     let found =
         || parts.iter().filter_map(|(thread, part)| Some((thread, part.tally.verify.as_ref()?)));

@@ -3,7 +3,7 @@
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
-/// CPU time and events since some beginning.
+/// CPU time and events since a starting point.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     pub user_ns: u64,
@@ -14,12 +14,12 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The usage of the calling thread so far.
+    /// Returns the usage of the calling thread so far.
     pub fn of_thread() -> Self {
         Self::read(UsageWho::RUSAGE_THREAD)
     }
 
-    /// The usage of the whole process so far.
+    /// Returns the usage of the whole process so far.
     pub fn of_process() -> Self {
         Self::read(UsageWho::RUSAGE_SELF)
     }

@@ -16,19 +16,19 @@ use blkmq_lab::workload::Series;
 use blkmq_terminal::UsageError;
 use std::path::{Path, PathBuf};
 
-/// Bytes kept of an elevator log: some ten million calls.
+/// The maximum size of an elevator log in bytes: some ten million calls.
 const LOG_BYTES: usize = 256 << 20;
 /// The slots of every elevator whose inversions are counted, and to spare.
 const REQUESTS: usize = 1 << 16;
 
-/// The observers that `plan` asks for in each of its runs.
+/// Returns the observers that `plan` requests for each of its runs.
 pub fn observation(plan: &Plan, spec: &RunSpec<'_>) -> Observation {
     let cpus = u16::try_from(spec.threads.len()).unwrap_or(u16::MAX);
     let tracer = plan.trace.as_ref().map(|trace| Tracer::new(cpus, trace.events));
     let inversions = plan.inversions.then(|| Inversions::new(REQUESTS));
     let log = plan.elevator_log.as_ref().map(|_| ElevatorLog::new(LOG_BYTES));
-    // In real time an observer of every request slows the run down, so depths are recorded only if the requests are
-    // observed for another reason.
+    // In real time, observing every request slows the run down, so depths are recorded only if requests are observed
+    // for another reason.
     let watched = plan.time != Time::Real || tracer.is_some() || log.is_some();
     let depths = (plan.draws() && watched).then(Depths::default);
     Observation { tracer, depths, log, inversions }
@@ -65,7 +65,7 @@ pub fn inversions_per_1000(observed: &Observation) -> Option<f64> {
     Some(inverted as f64 * 1_000.0 / arrived.max(1) as f64)
 }
 
-/// The process number of thread `number` of a run; 0 means no thread.
+/// Returns the process number of thread `number` of a run; 0 means no thread.
 pub fn pid(number: usize) -> u32 {
     number as u32 + 1
 }
@@ -124,7 +124,7 @@ fn write_trace(
     }))
 }
 
-/// Writes a file whole, or leaves none behind.
+/// Writes a file completely, or removes it.
 fn put(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     std::fs::write(path, bytes).map_err(|e| {
         // Half a record would be read as a whole one.

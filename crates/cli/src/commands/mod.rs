@@ -1,8 +1,8 @@
-//! The commands: one definition of all of them, and the way from the words of a command line to the work.
+//! The commands: a single definition of all of them, and their dispatch.
 //!
-//! The definition is clap's. Help, completions, manual pages and most refusals are made from it, and clap reads the
-//! command line by it, with one exception: behind `bench` and `sim` the words follow fio's grammar, which
-//! [`args`](crate::args) reads (decision 14).
+//! The definition is clap's. Help, completions, manual pages and most error messages are generated from it, and clap
+//! parses the command line with it, with one exception: the words after `bench` and `sim` follow fio's grammar, which
+//! [`args`](crate::args) parses (decision 14).
 
 use crate::args::{self, Request, quote};
 use crate::error::Failure;
@@ -14,7 +14,7 @@ use blkmq_terminal::screen::{shown, width};
 use blkmq_terminal::{UsageError, completions, man, program};
 use clap::{ArgMatches, Command};
 
-/// The name of the program, whatever its file is called.
+/// The program name, whatever the executable is called.
 const PROGRAM: &str = "blkmq";
 
 const PAGE: Page = Page {
@@ -28,13 +28,13 @@ const PAGE: Page = Page {
     ],
 };
 
-/// The time of `blkmq sim` before a seed is given.
+/// The default time of `blkmq sim`.
 const SIM: Time = Time::Virtual { seed: 0 };
 
 /// A command that clap reads.
 struct Fixed {
     definition: fn() -> Command,
-    /// Does the work. The words are those behind the command's name.
+    /// Runs the command with the words after its name.
     run: fn(&ArgMatches, &[String]) -> Result<(), Failure>,
 }
 
@@ -71,7 +71,7 @@ const COMPLETIONS: &[&str] = &[
 /// The examples of `man`.
 const MAN: &[&str] = &["blkmq man | man -l -", "blkmq man --dir=/usr/local/share/man/man1"];
 
-/// All commands, with everything that is known about their options.
+/// Defines all commands and their options.
 fn definition() -> Command {
     PAGE.command("")
         .version(env!("CARGO_PKG_VERSION"))
@@ -80,7 +80,7 @@ fn definition() -> Command {
         .subcommands(FIXED.iter().map(|command| (command.definition)()))
 }
 
-/// Carries out the words behind the program's name.
+/// Runs the command given by the command-line arguments.
 ///
 /// # Errors
 /// If they cannot be understood, or the work fails.
@@ -111,7 +111,7 @@ fn runs(words: &[String], time: Time) -> Result<(), Failure> {
     }
 }
 
-/// All other commands, and help or the version, which a user can ask for instead of a command.
+/// Runs all other commands, and help or the version, which may be requested instead of a command.
 fn fixed(words: &[String]) -> Result<(), Failure> {
     let asked = words.iter().find(|word| *word != "help");
     let elsewhere = ELSEWHERE.iter().find(|(name, _)| asked.is_some_and(|asked| asked == name));

@@ -1,11 +1,11 @@
-//! Tests of the definition as a whole: every text that is made from it names every command and every option.
+//! Tests of the whole definition: every generated text contains every command and every option.
 
 use super::*;
 use crate::args::options::{self, Meaning, Opt};
 use clap::ValueEnum;
 use clap_complete::Shell;
 
-/// The texts that the program prints for these words.
+/// Returns the text that the program prints for these words.
 fn made(words: &[&str]) -> String {
     let words = [PROGRAM].iter().chain(words);
     let found = definition().try_get_matches_from(words).expect("a line of words");
@@ -16,7 +16,7 @@ fn made(words: &[&str]) -> String {
     }
 }
 
-/// Returns whether `text` holds `word`, and not only as the beginning of a longer one.
+/// Returns whether `text` contains `word`, not only as the beginning of a longer word.
 fn has_word(text: &str, word: &str) -> bool {
     let goes_on = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     text.match_indices(word).any(|(at, _)| !text[at + word.len()..].starts_with(goes_on))
@@ -53,8 +53,8 @@ fn every_shell_completes_every_command_and_every_option_that_is_accepted() {
     }
 }
 
-/// Returns whether a command besides those of fio's grammar has an option of this name. If so, a script has it,
-/// whatever fio's option means.
+/// Returns whether a command outside of fio's grammar has an option of this name. If so, a script contains it, whatever
+/// fio's option means.
 fn is_elsewhere(name: &str) -> bool {
     let definition = definition();
     let others =
@@ -62,7 +62,7 @@ fn is_elsewhere(name: &str) -> bool {
     others.into_iter().any(|it| it.get_arguments().any(|arg| arg.get_long() == Some(name)))
 }
 
-/// zsh divides a description at its colons, and clap_complete does not escape those of a value's name.
+/// zsh splits a description at its colons, and clap_complete does not escape those in a value's name.
 #[test]
 fn no_name_of_a_value_has_a_colon_in_a_script() {
     let script = made(&["completions", "zsh"]);

@@ -1,5 +1,5 @@
-//! Pages in Markdown, laid out for a terminal: paragraphs and items of lists are broken where the terminal needs it, and
-//! rows of a table that is too wide become items. Marks such as backticks stay. Reads no page.
+//! Lays out Markdown pages for a terminal: wraps paragraphs and list items, and converts rows of tables that are too
+//! wide to list items. Marks such as backticks are kept. Reads no files.
 
 use blkmq_terminal::paper::{Paper, paragraph, push_line};
 use unicode_width::UnicodeWidthStr;
@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr;
 enum Part<'a> {
     /// Stays as it is: code, and empty lines.
     Line(&'a str),
-    /// The beginning of the first line, and the words behind it.
+    /// The lead of the first line, and the text after it.
     Words(&'a str, String),
     /// The lines of a table.
     Table(Vec<&'a str>),
@@ -45,7 +45,7 @@ fn parts(page: &str) -> Vec<Part<'_>> {
         } else {
             let (lead, words) = line.split_at(lead(line));
             match parts.last_mut() {
-                // A line without a mark continues the words before it.
+                // A line without a mark continues the previous words.
                 Some(Part::Words(_, before)) if lead.trim().is_empty() => {
                     before.push(' ');
                     before.push_str(words);
@@ -70,7 +70,8 @@ fn lead(line: &str) -> usize {
     }
 }
 
-/// A table as it is where it fits; else an item for each row, in which figures have the names of their columns.
+/// Adds a table unchanged if it fits; else an item for each row, in which figures are prefixed with the names of their
+/// columns.
 fn table(out: &mut Paper, lines: &[&str]) {
     if lines.iter().all(|line| line.width() <= out.width()) {
         lines.iter().for_each(|line| push_line(out, 0, line));
@@ -78,7 +79,7 @@ fn table(out: &mut Paper, lines: &[&str]) {
     }
     let mut rows = lines.iter().map(|line| cells(line));
     let heading = rows.next().unwrap_or_default();
-    // Behind the heading is a rule.
+    // The heading is followed by a rule.
     for row in rows.skip(1) {
         let last = row.len().saturating_sub(1);
         let mut words = String::new();

@@ -1,4 +1,4 @@
-//! The result of an experiment in words: sentences, a table, a page with plots, and lines of CSV.
+//! Formats the result of an experiment: sentences, a table, a page with plots, and lines of CSV.
 
 use super::compare::{Answer, LEAST_PAIRS, Metric, Question, Verdict};
 use super::figure::show;
@@ -13,7 +13,7 @@ use blkmq_terminal::paper::{Paper, push_line};
 use blkmq_terminal::text_table::{Align, TextTable};
 use std::collections::BTreeMap;
 
-/// Everything that is known of an experiment.
+/// Everything known about an experiment.
 pub struct Result<'a> {
     /// The experiment.
     pub study: &'a Study,
@@ -34,7 +34,7 @@ impl Result<'_> {
         asked.map(|question| sentence(self.study, question)).collect()
     }
 
-    /// How the answers came about.
+    /// Describes how the answers were computed.
     fn method(&self) -> Vec<String> {
         let mut lines = vec![format!("{} of {}", self.rows, counted(self.points as u64, "point"))];
         if self.rows < self.points {
@@ -60,7 +60,7 @@ impl Result<'_> {
         lines
     }
 
-    /// The names of the columns.
+    /// Returns the names of the columns.
     fn columns(&self) -> Vec<(&str, Align)> {
         let mut columns: Vec<(&str, Align)> =
             self.places().into_iter().map(|name| (name, Align::Left)).collect();
@@ -97,7 +97,7 @@ impl Result<'_> {
         rows
     }
 
-    /// The text for a terminal, no line wider than `width` where that is possible.
+    /// Formats the result as text of at most `width` columns, where that is possible.
     pub fn text(&self, width: usize) -> String {
         let mut out = Paper::new(width);
         for line in self.method() {
@@ -187,7 +187,7 @@ impl Result<'_> {
         let high = marks.iter().map(|it| it.2).fold(0.0, f64::max);
         let span = (high - low).max(0.02);
         let at = |value: f64| LEFT + (RIGHT - LEFT) * (value - low) / span;
-        // Zero, and the ends where their figures have room.
+        // Zero, and the two ends if there is room for their figures.
         let mut ticks = vec![(at(0.0), "0 %".to_owned())];
         let ends = [low, high].map(|end| (at(end), percent(end)));
         ticks.extend(ends.into_iter().filter(|(x, _)| (x - at(0.0)).abs() > 60.0));
@@ -207,7 +207,7 @@ fn is_too_few(answer: &Answer) -> bool {
     answer.difference.as_ref().is_some_and(|it| it.verdict == Verdict::TooFew)
 }
 
-/// The answer to a question: the best value, and by how much.
+/// Formats the answer to a question: the best value, and its advantage.
 fn sentence(study: &Study, question: &Question) -> String {
     let places = question.place.iter().map(|(name, value)| format!("{name} {value}, "));
     let head = format!("{}{}", places.collect::<String>(), question.metric);
@@ -260,7 +260,7 @@ fn words(answer: &Answer) -> (String, String) {
     }
 }
 
-/// `+12.3 %`; twice as much and more is a factor.
+/// Formats `+12.3 %`; differences of a factor of two or more are shown as a factor.
 pub fn percent(relative: f64) -> String {
     if relative >= 1.0 {
         return format!("{:.2}x", relative + 1.0);
@@ -269,7 +269,7 @@ pub fn percent(relative: f64) -> String {
     if text == "-0.0 %" { "+0.0 %".into() } else { text }
 }
 
-/// An interval; both ends share a unit where they can.
+/// Formats an interval, with a common unit for both ends if possible.
 fn between(low: f64, high: f64) -> String {
     let (low, high) = (percent(low), percent(high));
     match (low.strip_suffix(" %"), high.ends_with(" %")) {

@@ -52,7 +52,7 @@ share of the threads' time for a lock) or inversions (of a thousand requests).";
 pub enum Wanted {
     /// Run the points of a study.
     Run {
-        /// Its file.
+        /// The study file.
         file: PathBuf,
         /// The folder of results.
         out: PathBuf,
@@ -90,10 +90,10 @@ pub fn definition() -> Command {
 }
 
 impl Wanted {
-    /// The arguments that clap has read.
+    /// Converts the arguments that clap has parsed.
     ///
     /// # Errors
-    /// If an option has no meaning for merge.
+    /// If an option does not apply to merge.
     pub fn of(found: &ArgMatches) -> Result<Self, blkmq_terminal::UsageError> {
         let file = found.get_one::<String>("file").expect("clap refuses a line without it");
         let out = found.get_one::<String>("out").map(PathBuf::from);

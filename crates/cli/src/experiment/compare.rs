@@ -1,11 +1,11 @@
-//! The answer of an experiment: for each figure, the difference of each alternative from the baseline, over pairs of
-//! points that differ in nothing else, with an interval.
+//! Computes the answers of an experiment: for each figure, the difference between each alternative and the baseline,
+//! over pairs of points that are otherwise equal, with a confidence interval.
 //!
 //! Differences are relative: the mean of the logarithms of ratios or, where a figure is zero, of the ratios themselves.
-//! The interval is a percentile bootstrap of that mean at 95 %, widened as Hesterberg proposes for few pairs (What Teachers
-//! Should Know about the Bootstrap, 2015): by the quantile of Student's distribution over that of the normal one, and by
-//! `sqrt(n / (n - 1))`. An interval that holds zero, or that lies within the differences that do not matter, is no
-//! difference.
+//! The interval is a percentile bootstrap of that mean at 95 %, widened as Hesterberg proposes for few pairs (What
+//! Teachers Should Know about the Bootstrap, 2015): by the quantile of Student's distribution over that of the normal
+//! one, and by `sqrt(n / (n - 1))`. An interval that contains zero, or that lies within the negligible differences, is
+//! reported as no difference.
 
 use super::figure::OfRun;
 use super::row::{JobRow, KindRow, Row};
@@ -17,7 +17,7 @@ use std::fmt;
 
 /// Samples of the bootstrap.
 const SAMPLES: usize = 4_000;
-/// Pairs below which there is no interval.
+/// The minimum number of pairs for an interval.
 pub const LEAST_PAIRS: usize = 5;
 /// Student's 97.5 % quantiles from one degree of freedom on.
 const STUDENT: [f64; 30] = [
@@ -50,12 +50,12 @@ pub enum Verdict {
     Lower,
 }
 
-/// An alternative beside the baseline.
+/// An alternative compared with the baseline.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Answer {
     /// The value of the compared axis.
     pub value: Value,
-    /// The median of the figure over repetitions; `None` if there is none.
+    /// The median of the figure over repetitions; `None` if it was not measured.
     pub median: Option<f64>,
     /// The difference from the baseline; `None` for the baseline, and without pairs.
     pub difference: Option<Difference>,
@@ -70,11 +70,11 @@ pub struct Difference {
     pub interval: Option<(f64, f64)>,
     /// Pairs.
     pub pairs: usize,
-    /// Its meaning.
+    /// The interpretation.
     pub verdict: Verdict,
 }
 
-/// The answers for one figure at one place of the other axes.
+/// The answers for one figure and one combination of values on the other axes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Question {
     /// The values of the axes that are neither compared nor paired.
@@ -85,10 +85,10 @@ pub struct Question {
     pub answers: Vec<Answer>,
 }
 
-/// All questions that `rows` of `study` answer; none without an axis to compare.
+/// Returns all questions that `rows` of `study` answer; none without an axis to compare.
 ///
 /// # Errors
-/// If a metric or the baseline is not known.
+/// If a metric or the baseline does not exist.
 pub fn questions(study: &Study, axes: &[Axis], rows: &[&Row]) -> Result<Vec<Question>, UsageError> {
     let Some(compared) = study.compared() else { return Ok(Vec::new()) };
     let axis = axes.iter().find(|axis| axis.name == compared).expect("it is one of the axes");
@@ -153,7 +153,7 @@ fn figures<'a>(
     rows.filter_map(of).collect()
 }
 
-/// The figures that are compared: those that the study names, or the rate and the 99th percentiles of each job.
+/// Returns the figures to compare: those named by the study, or else the rate and the 99th percentiles of each job.
 fn metrics(study: &Study, rows: &[&Row]) -> Result<Vec<Metric>, UsageError> {
     let mut jobs: Vec<&str> = Vec::new();
     let mut has: BTreeSet<Metric> = BTreeSet::new();
@@ -302,7 +302,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// A source of numbers, the same ones for the same seed.
+/// A pseudo-random generator, deterministic for a seed.
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -319,7 +319,7 @@ impl SplitMix {
 fn bootstrap(values: &[f64]) -> (f64, f64) {
     let count = values.len();
     let mut random = SplitMix(0);
-    // The product takes the upper bits.
+    // The product selects the upper bits.
     let mut draw = || ((u128::from(random.next()) * count as u128) >> 64) as usize;
     let mut means = Vec::from_iter(
         (0..SAMPLES).map(|_| (0..count).map(|_| values[draw()]).sum::<f64>() / count as f64),
@@ -336,7 +336,7 @@ fn bootstrap(values: &[f64]) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    /// Figures of `count` repetitions around `middle`, with noise of up to `noise` times of it.
+    /// Returns figures of `count` repetitions around `middle`, with relative noise of up to `noise`.
     fn noisy(seed: u64, count: u64, middle: f64, noise: f64) -> Vec<(String, f64)> {
         let mut random = SplitMix(seed);
         let mut figure = || {

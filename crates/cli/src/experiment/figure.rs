@@ -1,4 +1,4 @@
-//! The figures of a run as a whole, beside those of its jobs; and every figure in words.
+//! The figures of a run as a whole, in addition to those of its jobs; and the formatting of every figure.
 
 use crate::report::job::JobResult;
 use crate::report::model::Run;
@@ -14,8 +14,7 @@ pub struct OfRun {
     of: fn(&Run) -> Option<f64>,
 }
 
-/// The requests that overtook one picked before them, of a thousand: they are counted only if they are asked for, since
-/// that slows the run down.
+/// Requests per thousand that overtook an earlier pick. Counted only on request, since that slows the run down.
 pub const INVERSIONS: &str = "inversions";
 
 /// Every figure of a run.
@@ -44,7 +43,7 @@ impl OfRun {
     }
 }
 
-/// The value of the figure `name` for people; the times of I/Os are in nanoseconds.
+/// Formats the value of the figure `name`; times of I/Os are in nanoseconds.
 pub fn show(name: &str, value: f64) -> String {
     match OfRun::find(name) {
         Some(figure) => (figure.show)(value),

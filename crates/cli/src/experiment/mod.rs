@@ -29,10 +29,10 @@ use study::Study;
 /// The longest file of a study.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Carries out the words behind `blkmq experiment`.
+/// Runs `blkmq experiment` with its arguments.
 ///
 /// # Errors
-/// If the study cannot be understood, a run fails, or a result cannot be written.
+/// If the study is invalid, a run fails, or a result cannot be written.
 pub fn run(found: &ArgMatches) -> Result<(), Failure> {
     match Wanted::of(found)? {
         Wanted::Merge { out } => {
@@ -93,7 +93,7 @@ fn carry_out(points: &Points, out: &Path, shard: Shard, threads: usize) -> Resul
     Ok(print_results(&shown(&text))?)
 }
 
-/// Runs the points in `missing`, each of whose rows goes to `store` at its end. Failures are printed.
+/// Runs the points in `missing`, and passes each row to `store` as it ends. Prints failures.
 fn side_by_side(
     points: &Points,
     missing: &[usize],
@@ -105,7 +105,7 @@ fn side_by_side(
     let progress = Mutex::new(Progress::new(missing.len(), None, true));
     let kept = Mutex::new((store, Vec::with_capacity(missing.len()), Ok(())));
     let work = || {
-        // Each index is taken once; nothing else is published with it.
+        // Relaxed: each index is taken once, and no other data is published with it.
         while let Some(index) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
             if stop.is_set() {
                 return;
@@ -176,10 +176,10 @@ fn in_order(points: &Points, mut rows: BTreeMap<String, Row>) -> Vec<Row> {
     (0..points.len()).filter_map(|index| rows.remove(&points.id(index))).collect()
 }
 
-/// The answers of `rows` as text. The results are files in `folder`, if there is one.
+/// Returns the answers of `rows` as text. Writes the results to files in `folder`, if given.
 ///
 /// # Errors
-/// If a figure of the comparison is not known, or a result cannot be written.
+/// If a figure of the comparison does not exist, or a result cannot be written.
 pub fn answers(points: &Points, rows: Vec<Row>, folder: Option<&Path>) -> Result<String, Failure> {
     let rows = in_order(points, rows.into_iter().map(|row| (row.id.clone(), row)).collect());
     let rows = Vec::from_iter(&rows);

@@ -25,10 +25,10 @@ pub struct Points {
 }
 
 impl Points {
-    /// The points of `study`, whose traces are read once.
+    /// Returns the points of `study`, reading each trace once.
     ///
     /// # Errors
-    /// If an axis is none, or a trace cannot be read.
+    /// If an axis is invalid, or a trace cannot be read.
     pub fn of(study: Study) -> Result<Self, UsageError> {
         let axes = study.axes()?;
         let on_axis = axes.iter().filter(|axis| axis.name == "trace").flat_map(|axis| &axis.values);
@@ -64,14 +64,14 @@ impl Points {
         row::id(&self.study, &point, trace)
     }
 
-    /// The values of a point in words.
+    /// Returns the values of a point as text.
     pub fn label(&self, index: usize) -> String {
         let point = self.point(index);
         let values = point.values.iter().map(|(name, value)| format!("{name}={value}"));
         Vec::from_iter(values).join(" ")
     }
 
-    /// The command that makes the run of a point alone.
+    /// Returns the command that runs only this point.
     pub fn command(&self, index: usize) -> String {
         quote(self.study.program.word(), &self.study.words(&self.point(index)))
     }
@@ -83,11 +83,11 @@ impl Points {
             || (self.study.program == Program::Replay && (0..self.len()).any(word))
     }
 
-    /// Checks the values of each axis, beside the first ones of the others. Of a long axis, such as one of seeds, some are
-    /// checked.
+    /// Checks the values of each axis, combined with the first values of the others. On a long axis, such as seeds,
+    /// only some values are checked.
     ///
     /// # Errors
-    /// If a run of them cannot be made.
+    /// If one of these runs is impossible.
     pub fn check(&self) -> Result<(), UsageError> {
         let mut stride = self.len();
         for axis in &self.axes {
@@ -101,7 +101,7 @@ impl Points {
         Ok(())
     }
 
-    /// The plan of a point, which has one run and writes nothing.
+    /// Returns the plan of a point, which has one run and writes nothing.
     fn plan(&self, index: usize) -> Result<Plan, Failure> {
         let words = self.study.words(&self.point(index));
         let time = match self.study.program {
@@ -118,10 +118,10 @@ impl Points {
         }
     }
 
-    /// Makes the run of a point.
+    /// Runs a point.
     ///
     /// # Errors
-    /// If it cannot be made, or does not go well.
+    /// If the run is impossible or fails.
     pub fn run(&self, index: usize, stop: &Stop) -> Result<Row, Failure> {
         let mut plan = self.plan(index)?;
         plan.bound();

@@ -34,7 +34,7 @@ pub struct Row {
     pub id: String,
     /// The value of the point on each axis.
     pub values: BTreeMap<String, Value>,
-    /// The figures of the whole run by name; see [`OF_RUN`].
+    /// The figures of the whole run, by name; see [`OF_RUN`].
     #[serde(default)]
     pub run: BTreeMap<String, f64>,
     /// The jobs of the run.
@@ -49,15 +49,15 @@ pub struct Row {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobRow {
-    /// Its name.
+    /// The name of the job.
     pub name: String,
     /// The time that was measured, in nanoseconds.
     pub runtime_ns: u64,
-    /// I/Os of all kinds per second, flushes left out.
+    /// I/Os per second of all kinds except flushes.
     pub iops: f64,
     /// Bytes per second.
     pub bytes_per_s: f64,
-    /// `read`, `write`, `trim` and `sync`, those with any I/O.
+    /// Those of `read`, `write`, `trim` and `sync` that had any I/O.
     pub kinds: BTreeMap<String, KindRow>,
 }
 
@@ -83,13 +83,13 @@ pub struct KindRow {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupRow {
-    /// Its name; `/` is the root.
+    /// The name; `/` is the root.
     pub name: String,
     /// I/Os in it and below.
     pub ios: u64,
     /// Bytes in it and below.
     pub bytes: u64,
-    /// Its share of all bytes, 0 to 1.
+    /// The share of all bytes, 0 to 1.
     pub share: f64,
 }
 
@@ -170,11 +170,11 @@ fn timed(times: Option<&Latency>) -> KindRow {
     }
 }
 
-/// The identity of a point: a digest of the command, its words, the version of blkmq, and `trace`, the digest of the
-/// trace. Points of other studies with the same command line have the same one.
+/// Returns the identity of a point: a digest of the command, its words, the version of blkmq, and `trace`, the digest
+/// of the trace. Points of other studies with the same command line have the same identity.
 pub fn id(study: &Study, point: &Point, trace: Option<&str>) -> String {
     let mut words = study.words(point);
-    // The contents of the trace count, wherever it lies.
+    // The contents of the trace count, not its path.
     if let (Some(trace), Some(first)) = (trace, words.first_mut()) {
         trace.clone_into(first);
     }

@@ -1,7 +1,7 @@
-//! The folder of an experiment: its study, and a file of results for each shard, a line for each point that is done.
+//! The folder of an experiment: the study, and a file of results for each shard with a line for each finished point.
 //!
-//! A line is written immediately and whole, so that a killed program loses the points it was at and no other. The next
-//! program cuts off a line without an end. Two programs do not write to one file: it is locked.
+//! A line is written immediately and completely, so that a killed program loses only the points in progress. The next
+//! program truncates an incomplete line. The file is locked, so that only one program writes to it.
 
 use super::row::Row;
 use super::study::Study;
@@ -20,10 +20,10 @@ const MAX_BYTES: u64 = 8 << 30;
 /// The longest study.
 const MAX_STUDY: u64 = 64 << 20;
 
-/// A part of the points: those whose numbers leave `number - 1` when divided by `of`.
+/// A subset of the points: those whose numbers modulo `of` equal `number - 1`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shard {
-    /// From 1.
+    /// The number, from 1.
     pub number: usize,
     /// All shards.
     pub of: usize,
@@ -65,10 +65,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the file of `shard` in `folder`, which is made if it is not there, and reads the rows that it has by id.
+    /// Opens the file of `shard` in `folder`, creating the folder if necessary, and reads the rows in it by id.
     ///
     /// # Errors
-    /// If the folder has another study, the file is in use, or it holds anything but rows.
+    /// If the folder has another study, the file is in use, or it contains anything but rows.
     pub fn open(
         folder: &Path,
         study: &Study,
@@ -129,7 +129,7 @@ fn keep_study(folder: &Path, study: &Study) -> Result<(), Failure> {
             Err(UsageError::new(text).at(folder.display().to_string()).into())
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            // Renamed into place, so that no other shard reads half of it.
+            // Renamed into place, so that no other shard reads an incomplete file.
             let fresh = folder.join(format!("{STUDY}.{}", std::process::id()));
             let written = std::fs::write(&fresh, study.json());
             written.and_then(|()| std::fs::rename(&fresh, &path)).map_err(|e| refuse(&path, &e))
@@ -138,7 +138,7 @@ fn keep_study(folder: &Path, study: &Study) -> Result<(), Failure> {
     }
 }
 
-/// The study of a folder.
+/// Returns the study of a folder.
 ///
 /// # Errors
 /// If it has none.
@@ -149,10 +149,10 @@ pub fn study_of(folder: &Path) -> Result<Study, Failure> {
     Ok(Study::of_json(&text).map_err(|e| e.at(&path))?)
 }
 
-/// The rows of all shards in `folder`, by id.
+/// Returns the rows of all shards in `folder`, by id.
 ///
 /// # Errors
-/// If a file holds anything but rows, or two rows of one point differ.
+/// If a file contains anything but rows, or two rows of one point differ.
 pub fn rows_of(folder: &Path) -> Result<BTreeMap<String, Row>, Failure> {
     let listed = std::fs::read_dir(folder).map_err(|e| refuse(folder, &e))?;
     let mut names = Vec::new();

@@ -1,8 +1,7 @@
-//! The file of an experiment: a command with its options, a grid of values for some of them, and the comparison that is
-//! asked for.
+//! The study file: a command with its options, a grid of values for some of them, and the requested comparison.
 //!
-//! A point of the grid is a command line. A study always has the same points in the same order, no matter which program
-//! runs which point.
+//! A point of the grid is a command line. A study always has the same points in the same order, whichever process runs
+//! them.
 
 use blkmq_terminal::UsageError;
 use serde::{Deserialize, Serialize};
@@ -11,12 +10,12 @@ use std::fmt;
 
 /// The most points of a grid.
 pub const MOST_POINTS: usize = 1_000_000;
-/// Axes that are repetitions, unless the study says otherwise.
+/// The axes treated as repetitions by default.
 const REPETITIONS: [&str; 2] = ["seed", "randseed"];
-/// The axis that is compared, unless the study says otherwise.
+/// The axis compared by default.
 const COMPARED: &str = "scheduler";
 
-/// The command that carries out a point.
+/// The command that runs a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Program {
@@ -30,7 +29,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// The word for it on a command line.
+    /// Returns the word for it on a command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Sim => "sim",
@@ -50,7 +49,7 @@ pub enum Value {
     Integer(i64),
     /// A fraction.
     Float(f64),
-    /// A word.
+    /// Text.
     Text(String),
 }
 
@@ -74,7 +73,7 @@ pub struct Study {
     /// The command.
     #[serde(default)]
     pub program: Program,
-    /// The file of a replay, if it is the same at all points.
+    /// The trace of a replay, if it is the same at all points.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
     /// Options in front of the first job.
@@ -97,19 +96,19 @@ pub struct Compare {
     /// The axis whose values are compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub axis: Option<String>,
-    /// The value that the others are compared with; the first one otherwise.
+    /// The baseline; by default the first value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<Value>,
-    /// The axis of repetitions: points that differ in nothing else are pairs.
+    /// The axis of repetitions: points that are otherwise equal are pairs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
-    /// The figures, each `NAME` or `JOB.NAME`; some of each job otherwise.
+    /// The figures, each `NAME` or `JOB.NAME`; by default some of each job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<String>,
-    /// Names of values, which stand before them in the results.
+    /// Labels of values in the results.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub names: BTreeMap<String, String>,
-    /// Differences below so many percent are none.
+    /// Differences below this percentage count as none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least: Option<f64>,
 }
@@ -126,9 +125,9 @@ pub struct Axis {
 /// A point of the grid.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
-    /// Its number, from 0.
+    /// The number, from 0.
     pub index: usize,
-    /// Its value on each axis.
+    /// The value on each axis.
     pub values: BTreeMap<String, Value>,
 }
 
@@ -145,10 +144,10 @@ impl fmt::Display for Value {
 }
 
 impl Values {
-    /// Each value; a range has all of its numbers.
+    /// Returns each value; a range gives all of its numbers.
     ///
     /// # Errors
-    /// If a range has more than [`MOST_POINTS`] numbers, or none.
+    /// If a range is empty or has more than [`MOST_POINTS`] numbers.
     fn each(&self) -> Result<Vec<Value>, UsageError> {
         let written = match self {
             Self::One(one) => std::slice::from_ref(one),
@@ -165,7 +164,7 @@ impl Values {
     }
 }
 
-/// The numbers of a range; `None` if the value is none.
+/// Returns the numbers of a range; `None` if the value is not a range.
 fn range(value: &Value) -> Result<Option<std::ops::RangeInclusive<i64>>, UsageError> {
     let Value::Text(text) = value else { return Ok(None) };
     let Some((first, last)) = text.split_once("..") else { return Ok(None) };
@@ -180,10 +179,10 @@ fn range(value: &Value) -> Result<Option<std::ops::RangeInclusive<i64>>, UsageEr
 }
 
 impl Study {
-    /// Parses the text of a file, and checks all but the options, which are those of the command.
+    /// Parses the text of a file, and checks everything except the options of the command.
     ///
     /// # Errors
-    /// If it is no study.
+    /// If it is not a study.
     pub fn parse(text: &str) -> Result<Self, UsageError> {
         let study: Self = toml::from_str(text).map_err(|e| {
             let line = e.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
@@ -193,17 +192,17 @@ impl Study {
         Ok(study)
     }
 
-    /// Parses the form that is written beside results.
+    /// Parses the form stored with results.
     ///
     /// # Errors
-    /// If it is no study.
+    /// If it is not a study.
     pub fn of_json(text: &str) -> Result<Self, UsageError> {
         let study: Self = serde_json::from_str(text).map_err(|e| UsageError::new(e.to_string()))?;
         study.check()?;
         Ok(study)
     }
 
-    /// The form that is written beside results.
+    /// Returns the form stored with results.
     pub fn json(&self) -> String {
         let text = serde_json::to_string_pretty(self).expect("keys are texts");
         format!("{text}\n")
@@ -242,7 +241,7 @@ impl Study {
         Ok(())
     }
 
-    /// The names of the jobs.
+    /// Returns the names of the jobs.
     fn job_names(&self) -> Result<Vec<String>, UsageError> {
         let mut names: Vec<String> = Vec::new();
         for (at, job) in self.job.iter().enumerate() {
@@ -261,7 +260,7 @@ impl Study {
         Ok(names)
     }
 
-    /// Refuses an axis that has no effect, or two.
+    /// Refuses an axis with no effect, or with more than one.
     fn check_axis(&self, name: &str, jobs: &[String]) -> Result<(), UsageError> {
         let refuse = |text: String| Err(UsageError::new(text));
         let values = self.grid[name].each()?;
@@ -322,7 +321,7 @@ impl Study {
         self.compare.axis.as_deref().or(usual).or(first)
     }
 
-    /// A value of the compared axis as it is shown.
+    /// Returns the label of a value of the compared axis.
     pub fn shown(&self, value: &Value) -> String {
         let value = value.to_string();
         match self.compare.names.get(&value) {
@@ -331,16 +330,16 @@ impl Study {
         }
     }
 
-    /// Percent below which a difference is none.
+    /// Returns the percentage below which a difference counts as none.
     pub fn least(&self) -> f64 {
         self.compare.least.unwrap_or(1.0)
     }
 
-    /// The axes, that of repetitions first and the compared one last: in real time, runs that are compared follow one
-    /// another.
+    /// Returns the axes, the repetitions first and the compared axis last: in real time, compared runs follow each
+    /// other.
     ///
     /// # Errors
-    /// If a range is none, or an axis of the comparison is not in the grid.
+    /// If a range is invalid, or an axis of the comparison is not in the grid.
     pub fn axes(&self) -> Result<Vec<Axis>, UsageError> {
         for named in [&self.compare.pair, &self.compare.axis].into_iter().flatten() {
             if !self.grid.contains_key(named) {
@@ -382,7 +381,7 @@ impl Study {
         self.trace.clone().or_else(|| Some(point.values.get("trace")?.to_string()))
     }
 
-    /// The words behind the command of `point`.
+    /// Returns the words of `point` after the command.
     pub fn words(&self, point: &Point) -> Vec<String> {
         let mut words = Vec::from_iter(self.trace_of(point));
         for (name, values) in &self.options {
@@ -411,7 +410,7 @@ impl Study {
         words
     }
 
-    /// Adds the words of an option. Those of a replay are clap's, whose switches have no value.
+    /// Adds the words of an option. Options of a replay are clap's, whose switches take no value.
     fn push(&self, words: &mut Vec<String>, name: &str, values: &Values) {
         let many = match values {
             Values::One(one) => std::slice::from_ref(one),

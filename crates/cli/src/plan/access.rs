@@ -9,13 +9,13 @@ use blkmq_terminal::spec::{self, Spec};
 pub struct AccessChoice {
     /// How threads share it.
     pub access: Access,
-    /// The chosen modes; the others follow from the access.
+    /// The explicit modes; the others follow from the access.
     pub modes: Modes,
-    /// The text as `--access` takes it.
+    /// The text as `--access` accepts it.
     pub text: String,
 }
 
-/// The modes that a choice may set, besides its access.
+/// The modes that a choice may set in addition to its access.
 pub const MODES: [&str; 4] = ["dispatch", "insert", "merge", "kick"];
 
 impl AccessChoice {
@@ -27,7 +27,7 @@ impl AccessChoice {
     /// Reads `--access`: a list in the grammar of [`spec`].
     ///
     /// # Errors
-    /// If an access or a mode does not exist, or they do not go together.
+    /// If an access or a mode does not exist, or they are incompatible.
     pub fn parse(text: &str) -> Result<Vec<Self>, UsageError> {
         spec::parse(text)?.iter().map(Self::of).collect()
     }
@@ -46,10 +46,10 @@ impl AccessChoice {
         Ok(choice)
     }
 
-    /// Takes the modes that are set in `modes` and not yet set here.
+    /// Adopts the modes that are set in `modes` but not here.
     ///
     /// # Errors
-    /// If a mode does not go with the access.
+    /// If a mode is incompatible with the access.
     pub fn fill(&mut self, modes: Modes) -> Result<(), UsageError> {
         let before = self.modes;
         self.modes = Modes {
@@ -69,7 +69,7 @@ impl AccessChoice {
     }
 }
 
-/// The words of the modes, in the order of [`MODES`].
+/// Returns the words of the modes, in the order of [`MODES`].
 fn names(modes: &Modes) -> [Option<&'static str>; 4] {
     [
         modes.dispatch.map(DispatchMode::name),

@@ -1,4 +1,4 @@
-//! The choices besides jobs, devices and schedulers, each with the words that select it.
+//! Choices other than jobs, devices and schedulers, each with its words.
 
 use crate::report::Format;
 use blkmq_lab::workload::DedupeMode;
@@ -11,16 +11,16 @@ pub trait Choice: Copy + PartialEq + 'static {
     /// Every member with its word.
     const WORDS: &'static [(&'static str, Self)];
 
-    /// The word for this member.
+    /// Returns the word for this member.
     fn word(self) -> &'static str {
         let found = Self::WORDS.iter().find(|(_, member)| *member == self);
         found.map(|(word, _)| *word).expect("every member has a word")
     }
 
-    /// The member that `word` stands for.
+    /// Returns the member that `word` selects.
     ///
     /// # Errors
-    /// If there is none; the message lists them all.
+    /// If there is none; the message lists all words.
     fn from_word(word: &str) -> Result<Self, UsageError> {
         let found = Self::WORDS.iter().find(|(known, _)| *known == word);
         found.map(|(_, member)| *member).ok_or_else(|| {
@@ -104,7 +104,7 @@ impl Choice for DedupeMode {
 impl Choice for Format {
     const WORDS: &'static [(&'static str, Self)] = &Self::ALL;
 
-    /// Terse lines have one word in each of their versions.
+    /// Each version of the terse format has its own word.
     fn word(self) -> &'static str {
         let is_same = |other: &Self| discriminant(other) == discriminant(&self);
         let found = Self::WORDS.iter().find(|(_, member)| is_same(member));

@@ -16,26 +16,26 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// Reads a list such as `0-3,8`.
+    /// Parses a list such as `0-3,8`.
     ///
     /// # Errors
-    /// If it is of another form, or this process may use none of them.
+    /// If the form is invalid, or this process may use none of the CPUs.
     pub fn parse(text: &str) -> Result<Self, UsageError> {
         Self::of(numbers(text, "CPUs")?)
     }
 
-    /// Reads a number with a bit for each CPU.
+    /// Parses a bit mask of CPUs.
     ///
     /// # Errors
-    /// If this process may use none of them.
+    /// If this process may use none of the CPUs.
     pub fn of_mask(mask: u64) -> Result<Self, UsageError> {
         Self::of((0..64).filter(|cpu| mask >> cpu & 1 == 1).collect())
     }
 
-    /// The CPUs of nodes of memory: `0-1,3`, or `all`. Nodes that do not exist are left out.
+    /// Returns the CPUs of memory nodes: `0-1,3`, or `all`. Nodes that do not exist are ignored.
     ///
     /// # Errors
-    /// If it is of another form, or no CPU is left.
+    /// If the form is invalid, or no CPU is left.
     pub fn of_nodes(text: &str) -> Result<Self, UsageError> {
         let (wanted, mut list) = (numbers(text, "nodes"), Vec::new());
         for (node, cpus) in nodes() {
@@ -66,16 +66,16 @@ impl Cpus {
         if !self.is_split {
             return self.list.clone();
         }
-        // As in fio, threads take them in turn; those that do not exist are left out.
+        // As in fio, threads use the CPUs in turn; nonexistent CPUs are ignored.
         let usable = usable().unwrap_or_default();
         let list = Vec::from_iter(self.list.iter().copied().filter(|cpu| usable.contains(cpu)));
         list.get(thread as usize % list.len().max(1)).copied().into_iter().collect()
     }
 
-    /// Binds the calling thread, which is thread `thread` of the job.
+    /// Binds the calling thread, thread `thread` of the job.
     ///
     /// # Errors
-    /// Of the system, if none of the CPUs exists any more.
+    /// The system's error, if none of the CPUs exists any more.
     pub fn bind(&self, thread: u32) -> std::io::Result<()> {
         blkmq_runtime::bind_thread(&self.of_thread(thread))
     }
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 }
-/// The numbers of `what` in a list such as `0-3,8`.
+/// Parses a list such as `0-3,8` of the numbers of `what`.
 fn numbers(text: &str, what: &str) -> Result<Vec<usize>, UsageError> {
     let mut list = Vec::new();
     for part in text.split(',') {
@@ -140,7 +140,7 @@ fn numbers(text: &str, what: &str) -> Result<Vec<usize>, UsageError> {
     Ok(list)
 }
 
-/// The nodes of memory of this machine, each with the list of its CPUs; none where the system does not say.
+/// Returns the memory nodes of this machine, each with the list of its CPUs; empty if the system does not report them.
 pub fn nodes() -> Vec<(usize, String)> {
     let path = |node: usize| format!("/sys/devices/system/node/node{node}/cpulist");
     let read = |node| Some((node, std::fs::read_to_string(path(node)).ok()?.trim().to_owned()));

@@ -51,11 +51,11 @@ fn number(pair: &str, value: &str) -> Result<u32, UsageError> {
     value.parse().map_err(|_| UsageError::new(format!("{pair}: no number; accepted: {KEYS}")))
 }
 
-/// The tree of the described groups, and of the groups that only `jobs` name.
+/// Builds the tree of the described groups, and of groups that only `jobs` name.
 ///
 /// # Errors
-/// If groups contradict each other, or a job without `cgroup_weight` is in a group that is not described although
-/// others are.
+/// If groups contradict each other, or a job without `cgroup_weight` is in an undescribed group although others are
+/// described.
 pub fn tree(mut wanted: Vec<GroupSpec>, jobs: &[Job]) -> Result<GroupTree, UsageError> {
     let described = !wanted.is_empty();
     for job in jobs {

@@ -1,15 +1,16 @@
-//! [`Kept`]: a device that was opened to choose it, until a run takes it. A server that takes one client must not see another.
+//! [`Kept`]: a device that was opened for the choice, and is kept for the first run. A server that accepts one client
+//! must not see two.
 
 use blkmq::Device;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A place for an open device. Copies of a choice share it.
+/// A slot for an open device, shared by copies of a choice.
 #[derive(Clone, Default)]
 pub struct Kept(Arc<Mutex<Option<Device>>>);
 
 impl Kept {
-    /// Keeps `device`, unless it is one that costs nothing to open again.
+    /// Keeps `device`, unless opening it again costs nothing.
     pub fn keep(&self, device: Device) {
         #[cfg(target_os = "linux")]
         if matches!(device, Device::Nbd(_)) {
@@ -19,7 +20,7 @@ impl Kept {
         drop(device);
     }
 
-    /// The device, if one is kept.
+    /// Takes the device, if one is kept.
     pub fn take(&self) -> Option<Device> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -18,26 +18,26 @@ const BUDGET: Nanos = Nanos::from_secs(8);
 const SHORTEST: Nanos = Nanos::from_millis(50);
 const LONGEST: Nanos = Nanos::from_secs(1);
 
-/// One thread, two, and twice as many as there are cores, since waiting threads are where locks hurt.
+/// One thread, two, and twice the number of cores, since locks cost most when threads wait.
 pub fn thread_counts(time: Time) -> Vec<Option<u32>> {
     let cpus = u32::from(time.machine().cpus);
     let mut counts = match time {
         Time::Real => vec![1, 2, 2 * cpus],
-        // Every virtual thread has a CPU of its own.
+        // Every virtual thread has its own CPU.
         Time::Virtual { .. } => vec![1, 2, cpus],
     };
     counts.dedup();
     counts.into_iter().map(Some).collect()
 }
 
-/// The job of each of `runs` runs: the random writes in portions of eight by which the kernel's
-/// schedulers were found not to scale.
+/// Returns the job of each of `runs` runs: random writes in portions of eight, by which the kernel's schedulers were
+/// found not to scale.
 pub fn job(runs: usize, time: Time) -> Job {
     let share = BUDGET.0 / (runs.max(1) as u64);
     let runtime = match time {
         // Whole tens of milliseconds print well.
         Time::Real => share.clamp(SHORTEST.0, LONGEST.0) / 10_000_000 * 10_000_000,
-        // Some 100 000 I/Os of each thread; virtual time has no drift, so a short run is enough.
+        // Some 100 000 I/Os for each thread; virtual time does not drift, so a short run is enough.
         Time::Virtual { .. } => 10_000_000,
     };
     Job {

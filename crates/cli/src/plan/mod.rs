@@ -1,7 +1,7 @@
-//! The plan of a bench or a simulation: the command line is understood completely, and nothing has run yet.
+//! The plan of a bench or a simulation: the command line is completely parsed, and nothing has run yet.
 //!
-//! A [`Plan`] holds every choice; [`Plan::runs`] expands it into single runs in the order in which they happen. The
-//! code that runs them needs no option and no default.
+//! A [`Plan`] contains every choice; [`Plan::runs`] expands it into single runs in their order. The code that runs them
+//! needs no options or defaults.
 
 pub mod access;
 pub mod choices;
@@ -32,17 +32,17 @@ pub use time::Time;
 pub struct Plan {
     /// Real or virtual.
     pub time: Time,
-    /// The jobs, in the order in which they were given; `Job::index` is the position.
+    /// The jobs, in the order given; `Job::index` is the position.
     pub jobs: Vec<Job>,
     /// Their options as they were written.
     pub written: Written,
-    /// `disk_util`: the disks below files are looked at.
+    /// `disk_util`: whether the disks under files are observed.
     pub disk_util: bool,
-    /// `eta`: the progress is shown on a terminal.
+    /// `eta`: whether progress is shown on a terminal.
     pub eta: bool,
     /// Events of a simulation are notes of its report, and are not printed.
     pub quiet: bool,
-    /// `status_interval`: the results so far are printed after each such time of a run.
+    /// `status_interval`: the interval at which the results so far are printed.
     pub status_interval: Option<Nanos>,
     /// The groups that jobs are in.
     pub groups: GroupTree,
@@ -50,7 +50,7 @@ pub struct Plan {
     pub cpus: Vec<Option<Cpus>>,
     /// The level of statistics about groups.
     pub group_stats: StatsChoice,
-    /// Requests, and where their time goes, are counted.
+    /// Whether requests and the stages of their time are counted.
     pub iostats: bool,
     /// The devices to compare; at least one.
     pub devices: Vec<DeviceChoice>,
@@ -58,9 +58,9 @@ pub struct Plan {
     pub schedulers: Vec<SchedulerChoice>,
     /// The ways of sharing an elevator to compare; at least one.
     pub access: Vec<AccessChoice>,
-    /// Thread counts to compare. Each replaces `numjobs` of every job; `None` leaves it.
+    /// Thread counts to compare. Each replaces `numjobs` of every job; `None` keeps it.
     pub threads: Vec<Option<u32>>,
-    /// The scope, if it overrules the scheduler's own.
+    /// The scope, if it overrides the scheduler's own.
     pub scope: Option<ScopeChoice>,
     /// How much merging is tried.
     pub nomerges: Nomerges,
@@ -74,7 +74,7 @@ pub struct Plan {
     pub repeat: u32,
     /// The format of the results.
     pub format: Format,
-    /// Further formats, printed after that one.
+    /// Additional formats, printed after that one.
     pub also: Vec<Format>,
     /// The file for the results; `None` is standard output.
     pub output: Option<PathBuf>,
@@ -82,17 +82,17 @@ pub struct Plan {
     pub report: Option<PathBuf>,
     /// The files and the size of traces.
     pub trace: Option<TracePlan>,
-    /// Requests that overtake others on their way to the device are counted.
+    /// Whether requests that overtake others on their way to the device are counted.
     pub inversions: bool,
     /// The prefix of the files that record the calls of policies and their answers.
     pub elevator_log: Option<String>,
-    /// fio options that describe the run and change nothing, by name and value.
+    /// fio options that describe the run without changing it, by name and value.
     pub annotations: Vec<(&'static str, String)>,
     /// Warnings about the results, a line each.
     pub notes: Vec<String>,
     /// The command line that repeats this, quoted for a shell.
     pub command: String,
-    /// The command was called without any argument: the jobs, schedulers and thread counts are the default ones.
+    /// Whether the command had no arguments: the jobs, schedulers and thread counts are the defaults.
     pub default_matrix: bool,
     /// Show the plan instead of running it.
     pub dry_run: bool,
@@ -107,8 +107,8 @@ impl Plan {
             || paths().any(|path| Format::of_path(path) == Some(Format::Html))
     }
 
-    /// Adds the page `FILE.html` to results that go to `FILE` as text, if no other report is asked for. Nothing is added
-    /// to a pipe or a device.
+    /// Adds the page `FILE.html` to results written to `FILE` as text, unless another report is requested. Adds nothing
+    /// for a pipe or a device.
     pub fn add_page(&mut self) {
         let Some(output) = self.output.as_ref().filter(|_| self.report.is_none()) else { return };
         let is_file = output.metadata().map_or(true, |it| it.is_file());
@@ -123,9 +123,9 @@ impl Plan {
 /// A trace to be written.
 #[derive(Clone, Debug)]
 pub struct TracePlan {
-    /// The prefix of its file names.
+    /// The prefix of file names.
     pub prefix: String,
-    /// Events kept on each CPU.
+    /// The maximum number of events for each CPU.
     pub events: usize,
 }
 
@@ -134,7 +134,7 @@ pub struct TracePlan {
 pub struct DeviceChoice {
     /// A name in the registry of devices.
     pub name: String,
-    /// Its whole description, as `--device` takes it.
+    /// The complete description, as `--device` accepts it.
     pub text: String,
     /// The option that the user chose it by, for messages.
     pub chosen_by: String,
@@ -146,9 +146,9 @@ pub struct DeviceChoice {
     pub notes: Vec<String>,
     /// The files that it consists of, if these are several.
     pub files: Vec<PlacedFile>,
-    /// It is a file that begins as a hole of its size, since its jobs fill it.
+    /// Whether it is a file that begins as a hole of its size, because its jobs fill it.
     pub is_filled: bool,
-    /// It stands for the files of jobs that name none. As in fio, such a file ends with the size of its job.
+    /// Whether it stands for the files of jobs that name none. As in fio, such a file ends with the size of its job.
     pub is_stand_in: bool,
     /// The device itself, until the first run takes it.
     pub kept: Kept,
@@ -157,14 +157,14 @@ pub struct DeviceChoice {
 /// One of the files of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlacedFile {
-    /// The byte of the device at which it begins.
+    /// The offset on the device at which it begins.
     pub start: u64,
-    /// Its description, as `--device` takes it.
+    /// The description, as `--device` accepts it.
     pub text: String,
 }
 
-/// The options of jobs as they were written, for reports: names as in the table of options, values as the user gave
-/// them. As in fio, an option without a value is left out.
+/// The options of jobs as written, for reports: names as in the table of options, values as given by the user. As in
+/// fio, options without a value are omitted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Written {
     /// Options that hold for all jobs.
@@ -174,7 +174,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// Adds an option to `options`; the last value counts, at the place of the first.
+    /// Adds an option to `options`; if it is repeated, the last value counts, at the first position.
     pub fn add(options: &mut Vec<(String, String)>, (name, value): (String, String)) {
         match options.iter_mut().find(|(known, _)| *known == name) {
             Some((_, last)) => *last = value,

@@ -1,16 +1,16 @@
-//! Names that tell the cases of a plan apart: in the jobs of a report, and in the files of a run.
+//! Names that distinguish the cases of a plan, in the jobs of a report and in the files of a run.
 //!
-//! A plan with one case needs none. Otherwise the name has all that is compared: `mq-deadline`, or
-//! `mq-deadline-fifo_batch=8.spin.4threads`. It is fit for file names, and no two cases have the same.
+//! A plan with one case needs none. Otherwise the name contains everything that is compared: `mq-deadline`, or
+//! `mq-deadline-fifo_batch=8.spin.4threads`. It is valid in file names and unique.
 
 use super::Plan;
 use super::runs::RunSpec;
 
 impl Plan {
-    /// The name of the case of `spec`; empty if there is only one.
+    /// Returns the name of the case of `spec`; empty if there is only one.
     pub fn case_name(&self, spec: &RunSpec<'_>) -> String {
         let name = self.plain_case_name(spec);
-        // Characters that do not fit a file name may have been the difference.
+        // Replacing characters that are invalid in a file name may make names equal.
         let runs = self.runs();
         let earlier = runs.iter().take(self.cases()).filter(|other| other.case < spec.case);
         let like = earlier.filter(|other| self.plain_case_name(other) == name).count();
@@ -29,8 +29,8 @@ impl Plan {
         Vec::from_iter(shown).join(".")
     }
 
-    /// The name of a file of `spec` that begins with `prefix`: the case is in it if there are several, and the
-    /// repetition, from 0, if there are several of those.
+    /// Returns the name of a file of `spec` that begins with `prefix`. It contains the case if there are several, and
+    /// the repetition, from 0, if there are several of those.
     pub fn file_of(&self, spec: &RunSpec<'_>, prefix: &str) -> String {
         let mut name = prefix.to_owned();
         if self.cases() > 1 {

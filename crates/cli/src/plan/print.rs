@@ -1,4 +1,4 @@
-//! Prints jobs in fio's spelling: the output can be given to `blkmq bench`, or to fio, as a job file.
+//! Formats jobs as fio does: the output is a job file for `blkmq bench` or fio.
 
 use super::Choice;
 use blkmq_core::{Class, IoPrio, Nanos};
@@ -8,8 +8,8 @@ use blkmq_lab::workload::{
 };
 use std::fmt::{Display, Write};
 
-/// A job file that means `jobs`. Options at their default are left out, except the pattern and the sizes, which a
-/// reader always wants to see.
+/// Returns a job file that means `jobs`. Options at their defaults are omitted, except the pattern and the sizes, which
+/// are always of interest.
 pub fn job_file(jobs: &[Job]) -> String {
     let mut text = String::new();
     for job in jobs {
@@ -27,7 +27,7 @@ pub fn job_file(jobs: &[Job]) -> String {
     text
 }
 
-/// A time in the largest unit that shows it whole.
+/// Formats a time exactly, in the largest possible unit.
 pub fn time(span: Nanos) -> String {
     match span.0 {
         0 => "0".into(),
@@ -61,7 +61,7 @@ impl Section<'_> {
         }
     }
 
-    /// `r,w,t`; a direction without a value stays empty, which is how fio leaves it at its default.
+    /// Formats `r,w,t`; a direction without a value is left empty, so that fio uses its default.
     fn directions<T: Display>(&mut self, key: &str, values: &PerDirection<Option<T>>) {
         if values.iter().all(|(_, value)| value.is_none()) {
             return;
@@ -99,7 +99,7 @@ fn pattern(out: &mut Section<'_>, job: &Job) {
     out.flag("end_fsync", job.end_fsync);
 }
 
-/// One of `bs`, `bsrange` and `bssplit`, the one that can express the sizes. The parser makes no other mixtures.
+/// Formats one of `bs`, `bsrange` and `bssplit`, whichever can express the sizes. The parser creates no other mixtures.
 fn block_sizes(out: &mut Section<'_>, sizes: &PerDirection<BlockSize>) {
     let all = Direction::ALL.map(|direction| &sizes[direction]);
     let split = all.iter().any(|size| matches!(size, BlockSize::Split(_)));
@@ -145,7 +145,7 @@ fn place(out: &mut Section<'_>, job: &Job) {
     out.unless("loops", job.loops, 1);
 }
 
-/// The number of files and the order of visits. Their names are the command's, in front of all jobs.
+/// Formats the number of files and the order of visits. The file names are in the command, before all jobs.
 fn files(out: &mut Section<'_>, job: &Job) {
     let Some(files) = job.files.as_ref().filter(|files| files.each > 1) else { return };
     out.line("nrfiles", files.each);
@@ -206,7 +206,7 @@ fn pace(out: &mut Section<'_>, job: &Job) {
         out.line("rate_process", "poisson");
     }
     if let Some(think) = job.thinktime {
-        // In bare microseconds: older versions of fio take no unit here.
+        // In microseconds without a unit: older versions of fio accept none here.
         out.line("thinktime", think.pause.0 / 1_000);
         out.unless("thinktime_blocks", think.blocks, 1);
     }
@@ -216,7 +216,7 @@ fn pace(out: &mut Section<'_>, job: &Job) {
         out.unless("prio", job.prio.level(), if class == Class::None { 8 } else { 0 });
     }
     if let Some(latency) = job.latency_target {
-        // In bare microseconds, as thinktime.
+        // In microseconds without a unit, like thinktime.
         out.line("latency_target", latency.target.0 / 1_000);
         out.line("latency_window", latency.window.0 / 1_000);
         out.line("latency_percentile", latency.percentile);

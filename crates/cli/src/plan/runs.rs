@@ -1,21 +1,21 @@
-//! The runs that a plan expands to, in order, and an end for jobs that have none: a pass over a whole disk takes longer
-//! than a user expects, and in virtual time its length would not be noticed at all.
+//! The runs of a plan, in order, and a runtime for jobs without an end: a pass over a whole disk takes longer than a
+//! user expects, and in virtual time its length would not be noticed.
 
 use super::{AccessChoice, DeviceChoice, Plan, SchedulerChoice, ScopeChoice, Time, time};
 use blkmq_core::Nanos;
 use blkmq_sched::Scope;
 
-/// The runtime in virtual time of a job that has no end.
+/// The virtual runtime of a job without an end.
 const SIMULATED: Nanos = Nanos::from_secs(10);
-/// The real time of all runs together, if jobs have no end.
+/// The total real time of all runs, if jobs have no end.
 const BUDGET_MS: u64 = 20_000;
-/// The least and the most of it that such a job gets in one run.
+/// The minimum and maximum share of it for such a job in one run.
 const SHARE_MS: (u64, u64) = (500, 10_000);
 
 /// One run: one queue, built and torn down.
 #[derive(Clone, Debug)]
 pub struct RunSpec<'a> {
-    /// Runs with the same number repeat one measurement. Counts from 0 without gaps.
+    /// Runs with the same number repeat one measurement. Consecutive from 0.
     pub case: usize,
     /// The number of the repetition of the case, from 0.
     pub repetition: u32,
@@ -37,7 +37,7 @@ impl RunSpec<'_> {
         RunSpec { scheduler, scope: plan.scope_of(scheduler), ..self.clone() }
     }
 
-    /// The seed of this repetition: each has a different one, or it would be the same run again.
+    /// Returns the seed of this repetition. Each is different, or it would repeat the same run.
     pub fn seed_of(&self, seed: u64) -> u64 {
         seed.wrapping_add(self.repetition.into())
     }
@@ -57,8 +57,8 @@ pub struct ThreadSpec {
 }
 
 impl Plan {
-    /// Every run, in the order in which they happen. Repetitions are the outermost loop and schedulers the innermost,
-    /// so that compared runs are close together in time and a drift of the machine affects all alike.
+    /// Returns every run in order. Repetitions are the outermost loop and schedulers the innermost, so that compared
+    /// runs are close in time and a drift of the machine affects all alike.
     pub fn runs(&self) -> Vec<RunSpec<'_>> {
         let mut runs = Vec::new();
         for repetition in 0..self.repeat {
@@ -102,7 +102,7 @@ impl Plan {
         }
     }
 
-    /// The threads of a run with `numjobs` threads per job, or as many as each job says.
+    /// Returns the threads of a run with `numjobs` threads per job, or with each job's own number.
     pub fn threads_of(&self, numjobs: Option<u32>) -> Vec<ThreadSpec> {
         let mut threads = Vec::new();
         let (mut group, mut phase) = (0, 0);
@@ -118,8 +118,8 @@ impl Plan {
         threads
     }
 
-    /// How long a run takes: the longest job of each phase. `None` if a job has no runtime; it then ends when its I/O
-    /// is done.
+    /// Returns the duration of a run: the sum over phases of the longest job. `None` if a job has no runtime, and ends
+    /// with its I/O.
     pub fn run_time(&self) -> Option<Nanos> {
         let (mut done, mut phase, mut ends) = (0u64, 0u64, Vec::new());
         for (i, job) in self.jobs.iter().enumerate() {

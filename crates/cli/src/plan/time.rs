@@ -1,4 +1,4 @@
-//! The two kinds of time that a plan can be carried out in, each with its command.
+//! The two kinds of time in which a plan can run, each with its command.
 
 use blkmq_device::MachineShape;
 
@@ -34,7 +34,7 @@ impl Time {
         }
     }
 
-    /// The machine, on which defaults such as the number of hardware queues depend.
+    /// Returns the machine, which determines defaults such as the number of hardware queues.
     pub fn machine(self) -> MachineShape {
         match self {
             Self::Real => MachineShape {

@@ -67,10 +67,10 @@ pub fn definition() -> Command {
 }
 
 impl Wanted {
-    /// The arguments that clap has read; `None` if the file is no elevator log.
+    /// Converts the arguments that clap has parsed; `None` if the file is not an elevator log.
     ///
     /// # Errors
-    /// If an option has no meaning for an elevator log.
+    /// If an option does not apply to an elevator log.
     pub fn of(found: &ArgMatches) -> Result<Option<Self>, UsageError> {
         let file = found.get_one::<String>("file").expect("clap refuses a line without it");
         if !is_elevator_log(file) {
@@ -94,7 +94,7 @@ impl Wanted {
     }
 }
 
-/// Returns whether the file begins as elevator logs do.
+/// Returns whether the file begins like an elevator log.
 fn is_elevator_log(path: &str) -> bool {
     let mut head = Vec::new();
     let file = std::fs::File::open(path);

@@ -1,5 +1,5 @@
-//! `blkmq replay` of a trace that another program has made: each of its tenants is a job of a bench or a simulation, under
-//! every scheduler and on every device that is asked for.
+//! `blkmq replay` of another program's trace: each of its tenants becomes a job of a bench or a simulation, under every
+//! scheduler and on every device requested.
 
 use super::tenants;
 use crate::args::{self, Request, quote};
@@ -22,10 +22,10 @@ use std::sync::Arc;
 
 /// All schedulers, as `--scheduler` lists them.
 const SCHEDULERS: &str = "none,mq-deadline,kyber,bfq,mclock";
-/// Models whose size may be given.
+/// Models with an adjustable size.
 const SIZED: [&str; 4] = ["null", "disk", "flash", "cloud"];
 
-/// The options of a replay that an elevator log has no use for.
+/// The options of a replay that do not apply to elevator logs.
 pub fn options() -> Vec<Arg> {
     let option = |name, value| Arg::new(name).long(name).value_name(value);
     let flag = |name| Arg::new(name).long(name).action(ArgAction::SetTrue);
@@ -76,7 +76,7 @@ pub fn options() -> Vec<Arg> {
     options
 }
 
-/// The name and the weight in `name=weight`.
+/// Parses `name=weight`.
 fn weight(text: &str) -> Result<(String, u32), UsageError> {
     let parsed = text
         .rsplit_once('=')
@@ -92,7 +92,7 @@ fn weight(text: &str) -> Result<(String, u32), UsageError> {
 /// Replays the trace.
 ///
 /// # Errors
-/// If it cannot be read, a run cannot be made, or a result cannot be written.
+/// If it cannot be read, a run is impossible, or a result cannot be written.
 pub fn run(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {
     let mut plan = planned(found)?;
     plan.command = quote("replay", words);
@@ -116,7 +116,7 @@ pub fn run(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// The plan of the arguments that clap has read.
+/// Returns the plan for the arguments that clap has parsed.
 ///
 /// # Errors
 /// If they cannot be understood, or the trace cannot be read.
@@ -145,7 +145,7 @@ fn scaling(found: &ArgMatches) -> Result<Scaling, UsageError> {
     })
 }
 
-/// The plan of the runs: the one of `bench` or `sim` with a job for each tenant, which has the tenant's tape.
+/// Returns the plan of the runs: that of `bench` or `sim`, with a job for each tenant, which replays the tenant's tape.
 fn plan(found: &ArgMatches, loaded: &Loaded, scaling: &Scaling) -> Result<Plan, Failure> {
     let real = found.get_flag("real");
     let seed = found.get_one::<u64>("seed").copied();
@@ -166,7 +166,7 @@ fn plan(found: &ArgMatches, loaded: &Loaded, scaling: &Scaling) -> Result<Plan, 
     let common: Vec<String> =
         common.chain([format!("--scheduler={scheduler}"), "--direct=1".into()]).collect();
     let end = found.get_one::<String>("runtime").map(|end| format!("--runtime={end}"));
-    // In a form of fio, the percentiles are those of the times that count here, from the moment an I/O was due.
+    // In fio's formats, percentiles are of the relevant times, from the moment an I/O was due.
     let is_fio = found.contains_id("output-format");
     let total = is_fio.then(|| "--lat_percentiles=1".to_owned());
     let common: Vec<String> = common.into_iter().chain(end).chain(total).collect();
@@ -207,7 +207,7 @@ fn plan(found: &ArgMatches, loaded: &Loaded, scaling: &Scaling) -> Result<Plan, 
     Ok(plan)
 }
 
-/// The description of a device, with a size if it is a model and has none.
+/// Returns the description of a device, with a size if it is a model without one.
 fn sized(device: &str, bytes: u64) -> String {
     let name = device.split(',').next().unwrap_or_default();
     let has_size =

@@ -68,7 +68,7 @@ fn row(run: &Run, job: &JobResult) -> Vec<String> {
     words.into_iter().chain(figures).collect()
 }
 
-/// The rows as text, no line wider than `width` where that is possible.
+/// Formats the rows as text of at most `width` columns, where that is possible.
 pub fn text(report: &Report, width: usize) -> String {
     let mut out = Paper::new(width);
     let columns = COLUMNS.map(|(name, align)| (name.to_owned(), align)).to_vec();
@@ -102,7 +102,7 @@ pub fn page(name: &str, report: &Report) -> String {
     })
 }
 
-/// The runs on `device` with the job of `tenant` alone.
+/// Returns the runs on `device` with only the job of `tenant`.
 fn part(report: &Report, device: &str, tenant: &str) -> Report {
     let runs =
         report.runs.iter().filter(|run| run.device.text == device).cloned().map(|mut run| {

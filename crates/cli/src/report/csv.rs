@@ -1,16 +1,16 @@
 //! The report as CSV (RFC 4180 quoting, lines end in a newline): one line for each job of each run, units in the
 //! names of the columns.
 //!
-//! Counters are those of the queue, which all jobs of a run share; `run` tells which lines belong to one run. A
-//! figure that was not measured is an empty cell, never 0. `partial` is `run` for a run that a signal has cut short, and
-//! `report` where other runs are missing.
+//! Counters are those of the queue, which all jobs of a run share; `run` identifies the lines of one run. A figure that
+//! was not measured is an empty cell, never 0. `partial` is `run` for a run truncated by a signal, and `report` if
+//! other runs are missing.
 
 use super::job::{Direction, JobResult};
 use super::model::{Report, Run};
 use super::percentile::{self, Percentile};
 use std::collections::BTreeSet;
 
-/// Column names and cells of one line.
+/// The column names and cells of a line.
 type Line = Vec<(String, String)>;
 
 /// The report as CSV; the header alone if there are no runs.
@@ -35,7 +35,7 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-/// The percentiles that some job lists and that are not in fio's list: each has a column behind the usual ones.
+/// Returns the percentiles listed by some job but not in fio's list: each gets an additional column.
 fn listed(report: &Report) -> Vec<Percentile> {
     let usual = percentile::defaults();
     let jobs = report.runs.iter().flat_map(|run| &run.jobs);
@@ -157,7 +157,7 @@ fn counters(line: &mut Line, run: &Run) {
     line.push(("batch_mean_requests".into(), format!("{:.3}", counters.batch_mean)));
 }
 
-/// The group that the job was in; empty cells if it was in none.
+/// Adds the group of the job; empty cells if it had none.
 fn cgroup(line: &mut Line, run: &Run, job: &JobResult) {
     let mut add = |name: &str, cell: String| line.push((name.to_owned(), cell));
     let groups = &run.groups;

@@ -1,4 +1,4 @@
-//! The columns of a comparison, named and formatted once for the terminal and for the page.
+//! The columns of a comparison, with names and formats shared by the terminal and the page.
 
 use super::job::Latency;
 use super::label::{Varying, scheduler};
@@ -36,7 +36,8 @@ const fn figures(name: &'static str, help: &'static str, cell: fn(&Run, &Run) ->
     Column { name, help, align: Align::Right, cell }
 }
 
-/// The columns that distinguish the runs of this report: figures that never vary or were never measured are left out.
+/// Returns the columns that distinguish the runs of this report: figures that do not vary or were not measured are
+/// omitted.
 #[must_use]
 pub fn columns(report: &Report) -> Vec<Column> {
     let varying = Varying::of(report);
@@ -97,7 +98,7 @@ pub fn columns(report: &Report) -> Vec<Column> {
     columns
 }
 
-/// Percentiles of latency, of each kind of I/O that some workload does; none if nothing was measured.
+/// Returns percentiles of latency for each kind of I/O that some workload does; none if nothing was measured.
 fn latencies(report: &Report) -> Vec<Column> {
     const P50: &str = "half of them took no longer, from the push to the completion";
     const P99: &str = "99 % of them took no longer, from the push to the completion";
@@ -146,7 +147,7 @@ fn shown(latency: Option<Latency>, percentile: Percentile) -> String {
     latency.map_or_else(|| "-".into(), |l| nanos(percentile.of(&l.0) as f64))
 }
 
-/// Verified bytes and errors of all jobs of a run; `None` if no job verified.
+/// Returns the verified bytes and errors of all jobs of a run; `None` if no job verified.
 fn verified(run: &Run) -> Option<(u64, u64)> {
     let found = run.jobs.iter().filter_map(|job| job.verify.as_ref());
     found.map(|found| (found.bytes, found.errors)).reduce(|a, b| (a.0 + b.0, a.1 + b.1))

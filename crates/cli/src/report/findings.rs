@@ -1,8 +1,7 @@
-//! The meaning of the figures of a comparison, in sentences: the cost of a scheduler, the effect of more threads, and
-//! the better way to share the elevator.
+//! Interprets the figures of a comparison in sentences: the cost of a scheduler, the effect of more threads, and the
+//! better way to share the elevator.
 //!
-//! A difference that does not exceed the differences between repetitions is not reported. Nothing is concluded from a
-//! single run.
+//! A difference no larger than that between repetitions is not reported. Nothing is concluded from a single run.
 
 use super::job_figures::{Served, served};
 use super::label::{Series, Varying, scheduler, series};
@@ -10,18 +9,18 @@ use super::model::{DeviceKind, Report, Run};
 use super::number::{count, counted, nanos, percent};
 use super::percentile::Percentile;
 
-/// The most names that a sentence can hold and still be read.
+/// The maximum number of names in a readable sentence.
 const MOST: usize = 4;
-/// A job is served worse by one run than by another if its rates differ by this factor, beside the noise.
+/// A run serves a job worse than another if the rates differ by this factor, beyond the noise.
 const WORSE: f64 = 1.5;
-/// A job is served worse than the others if its median latency is so many times theirs.
+/// A job is served worse than the others if its median latency is this many times theirs.
 const MUCH_SLOWER: u64 = 10;
 
-/// The sentences, at most five; none for a single run.
+/// Returns at most five sentences; none for a single run.
 #[must_use]
 pub fn findings(report: &Report) -> Vec<String> {
     if report.runs.iter().any(|run| run.is_partial) {
-        // A run that was cut short is compared with none.
+        // A truncated run is not compared.
         let mut whole = report.clone();
         whole.runs.retain(|run| !run.is_partial);
         return findings(&whole);
@@ -30,7 +29,7 @@ pub fn findings(report: &Report) -> Vec<String> {
         return vec![];
     }
     if report.seed.is_some() {
-        // A simulation assumes the CPU costs, so that nothing follows from its rates.
+        // A simulation assumes the CPU costs, so nothing follows from its rates.
         return [worst_served(report), merging(report)].into_iter().flatten().collect();
     }
     let all = series(report);
@@ -40,8 +39,8 @@ pub fn findings(report: &Report) -> Vec<String> {
         .collect()
 }
 
-/// The job that one run serves much worse than another one or, if there is none, a job that every run serves much worse
-/// than the other jobs. Where the processor is the bottleneck, nothing is said.
+/// Reports the job that one run serves much worse than another or, if there is none, a job that every run serves much
+/// worse than the other jobs. Says nothing if the processor is the bottleneck.
 fn worst_served(report: &Report) -> Option<String> {
     let first = &report.runs[0];
     let is_like = |run: &Run| run.device.text == first.device.text && run.threads == first.threads;
@@ -67,7 +66,7 @@ fn worst_served(report: &Report) -> Option<String> {
         (times > WORSE + noise).then_some((times, says))
     };
     let by_job = || all.chunk_by(|a, b| a.job == b.job && a.kind == b.kind);
-    // Of equal ones the first.
+    // Among equals the first.
     let differing = by_job().filter_map(worst).rev().max_by(|a, b| a.0.total_cmp(&b.0));
     if let Some((_, says)) = differing {
         return Some(says);
@@ -89,7 +88,7 @@ fn worst_served(report: &Report) -> Option<String> {
     })
 }
 
-/// The cost of each scheduler over `none`, with the fewest threads that were tried.
+/// Reports the cost of each scheduler over `none`, with the smallest number of threads.
 fn cost(report: &Report) -> Option<String> {
     let fewest = report.runs.iter().map(|run| run.threads).min()?;
     let start = || report.runs.iter().filter(move |run| run.threads == fewest);
@@ -99,7 +98,7 @@ fn cost(report: &Report) -> Option<String> {
             .filter(|run| run.scheduler != "none" && run.iops() > 0.0)
             .filter(|run| run.device.text == base.device.text)
     };
-    // Each scheduler with the scope of its own, unless none was measured with that one, too.
+    // Each scheduler with its default scope, unless `none` was measured only with another.
     let bases = |scope: &str| start().any(|it| it.scheduler == "none" && it.scope == scope);
     let is_like =
         |run: &&Run| run.access == base.access && (run.scope == base.scope || !bases(&run.scope));
@@ -114,7 +113,7 @@ fn cost(report: &Report) -> Option<String> {
     }
     let per_io = |run: &Run| 1e9 / run.iops();
     let in_time = fewest == 1 && base.device.kind.is_cpu_bound();
-    // A scheduler that was measured with several scopes is named with them.
+    // A scheduler measured with several scopes is named with each.
     let scopes = |run: &Run| others.iter().filter(|it| scheduler(it) == scheduler(run)).count();
     let clause = |run: &&Run| {
         let mut name = varying.series_name(run);
@@ -122,7 +121,7 @@ fn cost(report: &Report) -> Option<String> {
             name = format!("{name} ({})", run.scope);
         }
         if !is_apart(base, run) {
-            // Equality is a statement about noise, and one run shows none.
+            // Equality is a statement about noise, which one run does not show.
             match (base.spread(), run.spread()) {
                 (Some(_), Some(_)) => {
                     format!("{name} makes no difference that the repetitions can tell")
@@ -163,7 +162,7 @@ fn scaling(report: &Report, all: &[Series]) -> Option<String> {
     Some(format!("{threads} on {cores}, the rate relative to one thread is {clauses}."))
 }
 
-/// The best and the worst way to share the same elevator.
+/// Reports the best and the worst way to share the same elevator.
 fn access(report: &Report) -> Option<String> {
     let most = report.runs.iter().map(|run| run.threads).max()?;
     let counts =
@@ -207,9 +206,8 @@ fn merging(report: &Report) -> Option<String> {
     ))
 }
 
-/// Returns whether the rates differ by more than the repetitions of either run do among themselves. Without
-/// repetitions, a difference of a tenth is required; on a file or disk, whose rate may double from one run to the next,
-/// three times the rate.
+/// Returns whether the rates differ by more than the repetitions of either run. Without repetitions, a difference of a
+/// tenth is required; on a file or disk, whose rate may double from run to run, a factor of three.
 fn is_apart(a: &Run, b: &Run) -> bool {
     let noise = match (a.spread(), b.spread()) {
         (None, None) if a.device.kind == DeviceKind::File => 2.0,
@@ -283,7 +281,8 @@ mod tests {
         );
     }
 
-    /// Bare `blkmq bench` said what kyber costs and nothing of mq-deadline and bfq, whose scope is another one.
+    /// Regression test: bare `blkmq bench` reported the cost of kyber but not of mq-deadline and bfq, whose scope
+    /// differs.
     #[test]
     fn schedulers_with_a_scope_of_their_own_have_a_cost_too() {
         let mut report = sample::comparison();
@@ -296,7 +295,7 @@ mod tests {
             findings(&report)[0],
             "With one thread, an I/O takes 125 ns with none; mq-deadline costs 75.0 ns more."
         );
-        // Where none was measured with that scope as well, each is compared with its own.
+        // If `none` was not measured with the other scope, each is compared with its own.
         report.runs.push(sample::run("none", "combining", 1, 6_000_000, 180));
         report.runs[2].scope = "queue".into();
         other.scope = "hwqueue".into();
@@ -320,7 +319,7 @@ mod tests {
         assert!(found.len() == 1 && found[0].starts_with("Merging spared"), "{found:?}");
     }
 
-    /// Regression test: the sums of a comparison said nothing of a job that one scheduler starved.
+    /// Regression test: the totals of a comparison hid a job that one scheduler starved.
     #[test]
     fn a_starved_job_is_named() {
         let mut report = sample::starved();

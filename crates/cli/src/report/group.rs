@@ -1,52 +1,53 @@
-//! The work of a run's groups, and the scheduler's counts about them: plain data, and figures derived from it.
+//! The I/O of a run's groups, and the scheduler's counts for them: plain data, and figures derived from it.
 //!
-//! Shares are of the bytes that jobs moved while measuring, so they mean something under every scheduler, and most
-//! where all groups had I/O to do throughout. The scheduler's counts cover the whole life of the queue, ramp
-//! included, and are about requests, in which I/Os may be merged.
+//! Shares are of the bytes that jobs transferred while measuring, so they are meaningful under every scheduler, and
+//! most so if all groups had I/O throughout. The scheduler's counts cover the whole life of the queue, including the
+//! ramp, and count requests, in which I/Os may be merged.
 
 use super::ratio::ratio;
 use blkmq_sched::Reading;
 
-/// The groups of a run, if it had any or if the root has counts.
+/// The groups of a run, if there are any or the root has counts.
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
     /// The level of counting, in the spelling of the option `group_stats`.
     pub level: String,
-    /// The root first, and each group behind its parent.
+    /// The root first; each group follows its parent.
     pub all: Vec<GroupResult>,
 }
 
 /// A group.
 #[derive(Clone, Debug, Default)]
 pub struct GroupResult {
-    /// Its name; `/` is the root.
+    /// The name; `/` is the root.
     pub name: String,
-    /// The place of the group above in [`Groups::all`]; the root has none.
+    /// The index of the parent in [`Groups::all`]; `None` for the root.
     pub parent: Option<usize>,
-    /// Its share among its siblings, 1 to 1000; the root has none.
+    /// The weight among its siblings, 1 to 1000; `None` for the root.
     pub weight: Option<u32>,
-    /// I/Os that jobs in it, and in no group below, completed while measuring.
+    /// I/Os completed while measuring by jobs in this group, excluding groups below.
     pub ios: u64,
     /// Bytes of those I/Os.
     pub bytes: u64,
     /// The counts, by their names in cgroup v1 without the prefix, `io_wait_time_recursive`; times are in
     /// nanoseconds. Empty if the scheduler counts nothing.
     pub stats: Vec<(String, Reading)>,
-    /// For how long I/Os in it, and in no group below, waited, ramp included; empty if that was not counted, or none did.
+    /// How long I/Os in this group, excluding groups below, waited, including the ramp; empty if that was not counted,
+    /// or none waited.
     pub waited: Vec<Waited>,
 }
 
-/// The time for which I/Os of a group waited behind those of another, or of the same one.
+/// The time for which I/Os of a group waited behind I/Os of another group, or of the same one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waited {
-    /// The place in [`Groups::all`] of the group with requests at the device; none if there were none.
+    /// The index in [`Groups::all`] of the group with requests at the device; `None` if the device was idle.
     pub behind: Option<usize>,
     /// Nanoseconds.
     pub ns: u64,
 }
 
 impl Groups {
-    /// The place of the group called `name`.
+    /// Returns the index of the group called `name`.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<usize> {
         self.all.iter().position(|group| group.name == name)
@@ -79,14 +80,14 @@ impl Groups {
         at == top || self.all[at].parent.is_some_and(|parent| self.is_below(parent, top))
     }
 
-    /// The share of all bytes that a group and those below it had, 0 to 1.
+    /// Returns the share of all bytes of a group and its descendants, 0 to 1.
     #[must_use]
     pub fn share(&self, at: usize) -> f64 {
         ratio(self.bytes(at) as f64, self.bytes(0) as f64)
     }
 
-    /// The share that is due to a group by weights, among the groups that did any I/O. `None` if it did none, and
-    /// where jobs ran beside groups on some level above: jobs compete with groups by weights of their own.
+    /// Returns the share due to a group by weight, among the groups that did any I/O. `None` if it did none, or if jobs
+    /// ran beside groups on a level above, because jobs compete with groups by their own weights.
     #[must_use]
     pub fn due(&self, at: usize) -> Option<f64> {
         let Some(parent) = self.all[at].parent else { return Some(1.0) };
@@ -100,8 +101,8 @@ impl Groups {
         Some(self.due(parent)? * f64::from(own) / f64::from(all))
     }
 
-    /// The mean time per request, in nanoseconds, that `name` (`io_wait_time` or `io_service_time`) is the sum of,
-    /// for a group and all below it. `None` if it was not counted.
+    /// Returns the mean time per request, in nanoseconds, whose sum is `name` (`io_wait_time` or `io_service_time`),
+    /// for a group and its descendants. `None` if it was not counted.
     #[must_use]
     pub fn mean(&self, at: usize, name: &str) -> Option<f64> {
         let total = |name: &str| {

@@ -1,4 +1,4 @@
-//! The columns of the table of a run's groups, named and formatted once for the terminal and for the page.
+//! The columns of the table of a run's groups, with names and formats shared by the terminal and the page.
 
 use super::group::Groups;
 use super::model::Run;
@@ -6,7 +6,7 @@ use super::number::{bandwidth, count, nanos, percent};
 use super::ratio::ratio;
 use blkmq_terminal::text_table::Align;
 
-/// A name, its meaning, and whether the column holds words or figures.
+/// A name, its meaning, and whether the column contains words or figures.
 pub type Heading = (&'static str, &'static str, Align);
 
 /// The columns; times only if they were counted.
@@ -37,7 +37,7 @@ fn is_timed(groups: &Groups) -> bool {
     (0..groups.all.len()).any(|at| groups.mean(at, "io_wait_time").is_some())
 }
 
-/// A row for each group of `run`, with a cell for each of its [`columns`].
+/// Returns a row for each group of `run`, with a cell for each of its [`columns`].
 #[must_use]
 pub fn rows(run: &Run) -> Vec<Vec<String>> {
     let groups = &run.groups;

@@ -1,7 +1,7 @@
-//! The report as one HTML page: no script, nothing loaded from elsewhere, light or dark as the reader
-//! prefers. It can be mailed, archived, and opened in ten years.
+//! The report as one HTML page without scripts or external resources, in light or dark as the reader prefers. It can be
+//! mailed and archived, and opened in ten years.
 //!
-//! All text from the report is escaped by [`Markup`]; layout is in `html.css`.
+//! [`Markup`] escapes all text from the report; the layout is in `html.css`.
 
 mod groups;
 
@@ -20,7 +20,7 @@ use blkmq_lab::workload::Direction;
 use blkmq_terminal::text_table::Align;
 use std::borrow::Cow;
 
-/// Nothing may be loaded, from anywhere; styles are the page's own.
+/// Nothing may be loaded; styles are inline.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// The report as an HTML document.
@@ -97,7 +97,7 @@ fn title(report: &Report) -> String {
     if names.is_empty() { command.into() } else { format!("{command}: {}", names.join(", ")) }
 }
 
-/// A list of that class; nothing if there are no lines.
+/// Adds a list of that class, unless it is empty.
 pub fn list(m: &mut Markup, class: &str, lines: &[String]) {
     if lines.is_empty() {
         return;
@@ -121,7 +121,7 @@ pub fn looks_legend(m: &mut Markup, looks: &Looks) {
     });
 }
 
-/// The runs on each device, for plots that have a scale for each; with its name where there are several.
+/// Returns the runs on each device, for plots with a scale for each; with its name if there are several.
 fn by_device(report: &Report) -> Vec<(Option<&str>, Cow<'_, Report>)> {
     let mut devices: Vec<&str> = Vec::new();
     for run in &report.runs {
@@ -144,7 +144,7 @@ fn by_device(report: &Report) -> Vec<(Option<&str>, Cow<'_, Report>)> {
     devices.iter().map(|device| (Some(*device), Cow::Owned(part(device)))).collect()
 }
 
-/// Adds the plots of `draw` for each device, behind a heading and `says`; nothing if there are no plots.
+/// Adds the plots of `draw` for each device, after a heading and `says`; nothing if there are no plots.
 fn plots(
     m: &mut Markup,
     parts: &[(Option<&str>, Cow<'_, Report>)],
@@ -170,8 +170,8 @@ fn plots(
     }
 }
 
-/// The kinds of I/O whose latencies have plots of their own, and the ends of their headings: the times of reads and writes
-/// differ by orders of magnitude, and those of both together are those of neither.
+/// The kinds of I/O with separate latency plots, and the ends of their headings: times of reads and writes differ by
+/// orders of magnitude, and a combined distribution describes neither.
 pub fn kinds(report: &Report) -> Vec<(Option<Direction>, &'static str)> {
     let each = [
         (Direction::Read, " of reads"),
@@ -270,7 +270,7 @@ fn merges(m: &mut Markup, report: &Report) {
     m.append(&plot);
 }
 
-/// A legend: names and the classes that they are drawn with.
+/// Adds a legend: names and the classes with which they are drawn.
 fn legend<'a>(m: &mut Markup, kind: Swatch, entries: impl Iterator<Item = (&'a str, String)>) {
     m.element("ul", &[("class", &"legend")], |m| {
         entries.for_each(|(name, class)| entry(m, kind, &class, name));
@@ -344,7 +344,7 @@ fn queues(m: &mut Markup, report: &Report) {
     table(m, &heading, &rows.collect::<Vec<_>>());
 }
 
-/// A table: each column has a name, a meaning, and the edge to which its cells are aligned.
+/// Adds a table: each column has a name, a meaning, and an alignment.
 pub fn table(m: &mut Markup, columns: &[(&str, &str, Align)], rows: &[Vec<String>]) {
     let class = |align| if align == Align::Right { "right" } else { "text" };
     // Reached by the keyboard as well, since it may have to be scrolled.

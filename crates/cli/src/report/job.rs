@@ -1,7 +1,6 @@
 //! The figures of one job of a run: plain data with fio's meaning, and figures derived from it.
 //!
-//! A job may stand for several threads (fio's `group_reporting`); `members` is their number. This file does not know
-//! how the figures are printed.
+//! A job may stand for several threads (fio's `group_reporting`); `members` is their number. Formatting is elsewhere.
 
 use super::percentile::Percentile;
 use super::ratio::ratio;
@@ -23,11 +22,11 @@ pub struct JobResult {
     pub options: Vec<(String, String)>,
     /// Threads whose figures are added up here, at least 1.
     pub members: u32,
-    /// The first error as an errno, 0 if there was none.
+    /// The first error as an errno, or 0.
     pub error: i32,
     /// Failed I/Os, if they do not end the job (`continue_on_error`).
     pub forgiven: Option<Forgiven>,
-    /// I/Os that had not ended when the runtime was over, and then were given up or never completed.
+    /// I/Os that had not ended at the end of the runtime, and were given up or never completed.
     pub unfinished: u64,
     /// Reads.
     pub read: Direction,
@@ -37,7 +36,8 @@ pub struct JobResult {
     pub trim: Direction,
     /// Flushes.
     pub sync: SyncResult,
-    /// Wall time of the job while measuring, in nanoseconds (the longest of its members), without the checks at its end.
+    /// Wall time of the job while measuring, in nanoseconds (the maximum of its members), without the checks at its
+    /// end.
     pub runtime_ns: u64,
     /// The sum of these times over all members.
     pub total_runtime_ns: u64,
@@ -77,12 +77,12 @@ pub struct JobResult {
     pub lateness: Option<Latency>,
 }
 
-/// Failed I/Os of a job that continues behind them.
+/// Failed I/Os of a job that continues after them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Forgiven {
     /// The number of them.
     pub count: u64,
-    /// The first error as an errno; 0 if there was none.
+    /// The first error as an errno, or 0.
     pub first: u16,
 }
 
@@ -93,7 +93,7 @@ pub struct Checks {
     pub ios: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Time spent on nothing else, when all other work was done, in nanoseconds: the longest of the members.
+    /// Time spent only on this, after all other work, in nanoseconds: the maximum of the members.
     pub ns: u64,
     /// The sum of these times over all members.
     pub total_ns: u64,
@@ -115,22 +115,22 @@ pub struct Verified {
 pub struct Direction {
     /// Bytes moved.
     pub io_bytes: u64,
-    /// The time in which I/Os of this kind were done while measuring, in nanoseconds: for reads also that of the
-    /// checks at the end.
+    /// The time in which I/Os of this kind were done while measuring, in nanoseconds; for reads including the checks at
+    /// the end.
     pub runtime_ns: u64,
     /// I/Os completed.
     pub total_ios: u64,
-    /// I/Os that moved less data than they asked for.
+    /// I/Os that transferred less data than requested.
     pub short_ios: u64,
     /// I/Os given up.
     pub drop_ios: u64,
-    /// From the job's decision to issue until the I/O was pushed.
+    /// From the job's decision to issue until the push of the I/O.
     pub slat: Option<Latency>,
-    /// From the push to the completion: the wait in the plug and in the scheduler included.
+    /// From the push to the completion, including the wait in the plug and the scheduler.
     pub clat: Option<Latency>,
     /// The sum of both.
     pub lat: Option<Latency>,
-    /// Completion latencies by priority, if the I/Os had several.
+    /// Completion latencies by priority, if there were several.
     pub prios: Vec<(IoPrio, Latency)>,
     /// I/Os per second, sampled.
     pub iops_samples: Samples,
@@ -186,7 +186,7 @@ impl JobResult {
         ratio((bytes - self.checks.bytes) as f64 * 1e9, self.runtime_ns as f64)
     }
 
-    /// Returns whether the workload itself read.
+    /// Returns whether the workload itself did reads.
     #[must_use]
     pub fn reads(&self) -> bool {
         self.read.total_ios > self.checks.ios
@@ -232,7 +232,7 @@ impl JobResult {
         }
     }
 
-    /// The transfers as they are reported, with fio's names.
+    /// Returns the transfers as reported, with fio's names.
     #[must_use]
     pub fn reported(&self) -> Vec<(&'static str, Cow<'_, Direction>)> {
         let each = self.directions().map(|(name, direction)| (name, Cow::Borrowed(direction)));
@@ -272,7 +272,7 @@ impl Latency {
         self.0.variance().sqrt()
     }
 
-    /// Whether some value was too large for the histogram, so that the highest percentiles are too low.
+    /// Returns whether some value exceeded the histogram, so that the highest percentiles are too low.
     #[must_use]
     pub fn is_clipped(&self) -> bool {
         self.0.buckets().last().is_some_and(|(upper, _)| upper < self.0.max())
@@ -295,8 +295,8 @@ impl Samples {
         Self { min, max, mean, stddev, count: values.len() as u64 }
     }
 
-    /// The rate of threads that are reported together: as in fio, their rates are added, the lowest ones and the highest
-    /// ones too, and the squares of the deviations.
+    /// Adds the rates of threads that are reported together: as in fio, means, minima, maxima and squared deviations
+    /// are summed.
     #[must_use]
     pub fn sum(self, other: Self) -> Self {
         let squares = |of: Self| of.stddev * of.stddev * of.count.saturating_sub(1) as f64;

@@ -1,6 +1,6 @@
-//! The figures of each job in each run of a comparison, named and formatted once for the terminal and for the page.
+//! The figures of each job in each run of a comparison, with names and formats shared by the terminal and the page.
 //!
-//! Sums over jobs hide a job that is starved. Jobs of the same name, as `numjobs` makes them, are one here.
+//! Totals hide a starved job. Jobs of the same name, as created by `numjobs`, are combined.
 
 use super::job::{Direction, JobResult, Latency};
 use super::label::Varying;
@@ -38,7 +38,7 @@ impl Served<'_> {
     }
 }
 
-/// The names of the jobs, in the order of the first run.
+/// Returns the names of the jobs, in the order of the first run.
 #[must_use]
 pub fn names(report: &Report) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
@@ -67,7 +67,7 @@ pub fn served(report: &Report) -> Vec<Served<'_>> {
     names.into_iter().take(MOST).flat_map(of_job).collect()
 }
 
-/// The columns of the table: a name, its meaning, and whether it holds words or figures.
+/// The columns of the table: a name, its meaning, and whether it contains words or figures.
 pub const COLUMNS: [(&str, &str, Align); 8] = [
     ("job", "the jobs of one name", Align::Left),
     ("I/O", "reads, writes, trims or flushes", Align::Left),
@@ -79,7 +79,7 @@ pub const COLUMNS: [(&str, &str, Align); 8] = [
     ("longest", "the slowest one", Align::Right),
 ];
 
-/// A row for each of [`served`], with a cell for each of the [`COLUMNS`].
+/// Returns a row for each of [`served`], with a cell for each of the [`COLUMNS`].
 #[must_use]
 pub fn rows(report: &Report) -> Vec<Vec<String>> {
     let varying = Varying::of(report);
@@ -113,7 +113,7 @@ struct Kind {
     of: fn(&JobResult) -> Amounts<'_>,
 }
 
-/// The I/Os of one kind that a job did, their bytes (`None` for flushes), the time in nanoseconds, and their latency.
+/// The I/Os of one kind of a job, their bytes (`None` for flushes), the time in nanoseconds, and their latency.
 type Amounts<'a> = (u64, Option<u64>, u64, Option<&'a Latency>);
 
 const KINDS: [Kind; 4] = [
@@ -134,7 +134,7 @@ fn transfers(of: &Direction) -> Amounts<'_> {
 }
 
 impl Kind {
-    /// The I/Os of this kind of all jobs of that name in `run`.
+    /// Returns the I/Os of this kind by all jobs of that name in `run`.
     fn of<'a>(&self, name: &'a str, run: &'a Run) -> Served<'a> {
         let (mut iops, mut bytes, mut latency) = (0.0, None, None);
         for job in run.jobs.iter().filter(|job| job.name == name) {

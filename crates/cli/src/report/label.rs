@@ -1,9 +1,9 @@
-//! The shortest name of a run that distinguishes it from the others, and the runs that form a curve.
+//! The shortest name that distinguishes a run from the others, and the runs that form a curve.
 
 use super::model::{Report, Run};
 use super::number::counted;
 
-/// The properties that differ between the runs of a report, so that their names distinguish runs.
+/// The properties that differ between the runs of a report, from which distinguishing names are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Varying {
     /// How threads share the elevator.
@@ -16,12 +16,12 @@ pub struct Varying {
     pub device: bool,
 }
 
-/// Runs that differ in nothing but the number of threads.
+/// Runs that differ only in the number of threads.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// The properties that its runs share and other runs do not.
     pub label: String,
-    /// The places of its runs in the report, by number of threads.
+    /// The indexes of its runs in the report, by number of threads.
     pub runs: Vec<usize>,
 }
 
@@ -81,8 +81,8 @@ pub fn scheduler(run: &Run) -> String {
     }
 }
 
-/// All runs as series, in the order in which each first appears. Runs of one series with the same number
-/// of threads (another workload, say) all stay.
+/// Returns all runs as series, in order of first appearance. Runs of one series with equal numbers of threads (for
+/// instance with another workload) are all kept.
 #[must_use]
 pub fn series(report: &Report) -> Vec<Series> {
     let varying = Varying::of(report);
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(Varying::of(&one).run_name(&one.runs[0]), "none");
     }
 
-    /// Schedulers have scopes of their own by default, and names say nothing of them.
+    /// Schedulers have different default scopes, which names do not mention.
     #[test]
     fn a_scope_is_named_where_a_scheduler_has_several() {
         let mut report = sample::starved();

@@ -1,11 +1,11 @@
-//! The machine that a report was taken on, as Linux describes it under `/proc` and `/sys`.
+//! The machine on which a report was measured, as described by Linux in `/proc` and `/sys`.
 //!
-//! A property that cannot be read is left empty: a report must not fail, or guess, because a container hides a file.
+//! A property that cannot be read is left empty: a report must neither fail nor guess because a container hides a file.
 
 use std::fs;
 use std::path::Path;
 
-/// The properties of a machine that matter when its figures are compared with those of another.
+/// The properties of a machine that matter for comparing its figures with those of another.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Machine {
     /// The processor, `AMD EPYC 7763 64-Core Processor`.
@@ -34,7 +34,7 @@ impl Machine {
         Self::read(Path::new("/"), cores)
     }
 
-    /// The machine of a simulation, with a CPU for each of `threads` threads.
+    /// Returns the machine of a simulation, with a CPU for each of `threads` threads.
     #[must_use]
     pub fn simulated(threads: u32) -> Self {
         Self { cpu_model: "virtual CPUs".into(), cores: threads, ..Self::default() }
@@ -69,7 +69,7 @@ impl Machine {
     }
 }
 
-/// The value of the first line `name<separator>value`.
+/// Returns the value in the first line `name<separator>value`.
 fn field(text: &str, name: &str, separator: char) -> Option<String> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(separator)?;

@@ -1,5 +1,5 @@
-//! HTML and SVG that is well-formed by construction: elements nest through closures, text and attributes
-//! are escaped on the way in, and there is no way to add raw markup from outside.
+//! HTML and SVG, well-formed by construction: elements nest through closures, text and attributes are escaped on input,
+//! and raw markup cannot be added.
 
 use std::fmt::{Display, Write as _};
 
@@ -35,7 +35,7 @@ impl Markup {
         }
     }
 
-    /// An element that holds text only.
+    /// Adds an element that contains only text.
     pub fn leaf(&mut self, tag: &'static str, attributes: Attributes, text: &str) {
         self.element(tag, attributes, |m| m.text(text));
     }
@@ -51,13 +51,13 @@ impl Markup {
         escape_into(&mut self.out, text);
     }
 
-    /// A style sheet of the program's own. No text of a report may be passed here: it is not escaped.
+    /// Adds a built-in style sheet, unescaped. No text of a report may be passed here.
     pub fn style(&mut self, sheet: &'static str) {
         assert!(!sheet.contains("</"), "a style sheet cannot end its element");
         write!(self.out, "<style>\n{sheet}</style>\n").expect("a String takes every text");
     }
 
-    /// A part that was built on its own.
+    /// Appends a part that was built separately.
     pub fn append(&mut self, part: &Self) {
         self.out.push_str(&part.out);
     }

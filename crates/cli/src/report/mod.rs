@@ -1,10 +1,10 @@
 //! The results of `blkmq bench`, and every way to show them.
 //!
 //! The runner fills a [`model::Report`]; [`render`] turns it into text, fio's JSON, CSV or one HTML page. All formats
-//! read the same plain data, so they cannot disagree, and none of them measures or rounds for another. [`warnings`]
-//! says when not to believe a report, [`findings`] the meaning of its figures.
+//! read the same plain data, so they cannot disagree. [`warnings`] says when a report is unreliable, [`findings`]
+//! interprets its figures.
 //!
-//! To use it: [`machine::Machine::detect`] and [`open`] before the first run, [`Output::write`] after each.
+//! Usage: [`machine::Machine::detect`] and [`open`] before the first run, [`Output::write`] after each.
 
 pub mod findings;
 pub mod group;
@@ -61,7 +61,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Every format with the name that the command line knows it by.
+    /// Every format with its name on the command line.
     pub const ALL: [(&'static str, Self); 6] = [
         ("normal", Self::Normal),
         ("json", Self::Json),
@@ -71,10 +71,10 @@ impl Format {
         ("terse", Self::Terse(terse::Version::V3)),
     ];
 
-    /// The endings of file names that suggest a format.
+    /// The file name extensions that imply a format.
     pub const ENDINGS: &str = ".html, .htm, .json, .csv, .txt";
 
-    /// The format that the ending of a file name suggests; `None` if it suggests none.
+    /// Returns the format implied by a file name's extension, or `None`.
     #[must_use]
     pub fn of_path(path: &Path) -> Option<Self> {
         let extension = path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
@@ -110,13 +110,13 @@ impl FromStr for Format {
     }
 }
 
-/// The version that programs which read fio's output look for: fio's, whose schema this is, and ours.
+/// Returns the version for programs that read fio's output: fio's, whose schema is used, and ours.
 #[must_use]
 pub fn as_fio(version: &str) -> String {
     format!("fio-3.33-blkmq-{version}")
 }
 
-/// The report in the given format, ending in a newline; text for the terminal's width.
+/// Formats the report, ending in a newline; text has the terminal's width.
 #[must_use]
 pub fn render(report: &Report, format: Format) -> String {
     match format {

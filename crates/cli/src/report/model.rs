@@ -1,7 +1,7 @@
 //! The results of a benchmark: plain data, filled by the runner and read by every output format.
 //!
-//! A figure that follows from other figures is a method and not a field, so no two figures can disagree. This file
-//! does not measure, print or judge; [`warnings`](super::warnings) judges.
+//! A figure derived from other figures is a method and not a field, so that figures cannot disagree. This file does not
+//! measure, print or judge; [`warnings`](super::warnings) judges.
 
 use super::disk::Disk;
 use super::group::Groups;
@@ -15,13 +15,13 @@ use std::fmt;
 /// The results of one `blkmq bench` or `blkmq sim`.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The command line as typed; running it again repeats the measurement.
+    /// The command line as typed, which repeats the measurement.
     pub command: String,
     /// The version of blkmq, `0.1.0`.
     pub version: String,
     /// The seed of the runs, if they are simulated; times are virtual then.
     pub seed: Option<u64>,
-    /// When it was made: milliseconds since the epoch, UTC; 0 in virtual time.
+    /// The time of its creation: milliseconds since the epoch, UTC; 0 in virtual time.
     pub time_ms: u64,
     /// The machine of the runs.
     pub machine: Machine,
@@ -29,11 +29,11 @@ pub struct Report {
     pub global_options: Vec<(String, String)>,
     /// Notes for the reader, a sentence each.
     pub notes: Vec<String>,
-    /// The runs in the order in which they are shown; the others are compared with the first.
+    /// The runs in the order of display; they are compared with the first.
     pub runs: Vec<Run>,
     /// The disks below the files of the runs, all of which they cover.
     pub disks: Vec<Disk>,
-    /// The number of missing runs, if there are any.
+    /// The missing runs, if there are any.
     pub partial: Option<Partial>,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for Partial {
     }
 }
 
-/// One workload on one queue. If it was repeated, everything but `repetitions` is of the repetition with the median
+/// One workload on one queue. If it was repeated, everything but `repetitions` is from the repetition with the median
 /// rate.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
@@ -84,22 +84,22 @@ pub struct Run {
     pub elapsed_ns: u64,
     /// Wall time before measuring began, in nanoseconds; excluded from every figure of the jobs.
     pub ramp_ns: u64,
-    /// The name that tells the run from others of the report, fit for file names; empty if there are none.
+    /// The name that distinguishes the run within the report, valid in file names; empty if there is only one.
     pub case: String,
     /// The repetition that the figures are of, from 0.
     pub repetition: usize,
     /// I/Os per second over all jobs, one value for each repetition.
     pub repetitions: Vec<f64>,
-    /// CPU time of the whole process while measuring, in nanoseconds: threads that serve no job of their own (pumps)
-    /// included. `None` if it was not read; then the jobs' own times are used.
+    /// CPU time of the whole process while measuring, in nanoseconds, including threads without a job (pumps). `None`
+    /// if it was not read; then the jobs' own times are used.
     pub cpu_ns: Option<u64>,
     /// The counters of the queue.
     pub counters: Counters,
     /// The figures of the groups; empty without groups.
     pub groups: Groups,
-    /// The state that a scheduler with several instances keeps for all of them.
+    /// The state shared by the instances of a scheduler.
     pub shared: Shared,
-    /// Where the time of each operation went, ramp included; empty if it was not counted.
+    /// The stages of each operation's time, including the ramp; empty if it was not counted.
     pub times: Vec<OpTimes>,
     /// Requests in a thousand that reached the device before one picked earlier, if they were counted.
     pub inversions_per_1000: Option<f64>,
@@ -110,13 +110,13 @@ pub struct Run {
 /// The state that the instances of a scheduler share, at the end of a run; empty for most.
 #[derive(Clone, Debug, Default)]
 pub struct Shared {
-    /// Tokens of each pool, in the order of the scheduler's page: how many requests may be at the device.
+    /// Tokens of each pool, in the order of the scheduler's page: the number of requests that may be at the device.
     pub tokens: Vec<u32>,
-    /// The figures that its governor shows, by name.
+    /// The figures exposed by its governor, by name.
     pub governor: Vec<(&'static str, u64)>,
 }
 
-/// Where the time of the requests of one operation went.
+/// The stages of the time of one operation's requests.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OpTimes {
     /// `read`, `write`, `discard` or `flush`.
@@ -129,8 +129,8 @@ pub struct OpTimes {
     pub stages: [u64; 4],
 }
 
-/// The places where the time of a request passes: before it has a slot, in the scheduler, there while a tag or room is
-/// missing, and at the device.
+/// The stages of a request's time: before it has a slot, in the scheduler, there while a tag or room is missing, and at
+/// the device.
 pub const STAGES: [&str; 4] = ["slot", "policy", "tag", "device"];
 
 /// The courses of a run over time.
@@ -179,49 +179,50 @@ impl DeviceKind {
     }
 }
 
-/// The counters of a run's queue over its whole life, ramp included, after it was drained: only then do they balance.
+/// The counters of a run's queue over its whole life, including the ramp, after it was drained: only then do they
+/// balance.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Bios handed to the queue: I/Os, or the parts of those that the device does not take whole.
+    /// Bios passed to the queue: I/Os, or parts of I/Os that the device does not accept whole.
     pub submitted: u64,
     /// Bios completed, with an error or without.
     pub completed: u64,
-    /// Cuts made to get those parts: so many bios more than I/Os.
+    /// Splits that produced those parts: the number of bios in excess of I/Os.
     pub splits: u64,
     /// Bios and requests that became part of another request.
     pub merges: Merges,
-    /// Bios given up because their submitters asked for it.
+    /// Bios cancelled by their submitters.
     pub cancelled: u64,
-    /// Requests at the device that exceed those of the submitters because of flushes: below zero where a device without
-    /// a cache has nothing to flush.
+    /// Requests at the device in excess of the submitters' because of flushes; negative if a device without a cache has
+    /// nothing to flush.
     pub flush_surplus: i64,
-    /// Requests that left the elevator for the device; a request that was returned to it counts again.
+    /// Requests issued by the elevator to the device; a requeued request counts again.
     pub dispatches: u64,
     /// Requests that the device completed.
     pub requests_completed: u64,
-    /// Mean number of requests in a batch that left the elevator.
+    /// The mean number of requests in an issued batch.
     pub batch_mean: f64,
     /// Wake-ups of the side that pumps.
     pub kicks: Kicks,
     /// The locks of elevators; zero with access combining.
     pub locks: Locks,
-    /// Requests that went back to the elevator: the device wanted them later, or they were tried again.
+    /// Requests requeued: the device wanted them later, or they were retried.
     pub requeues: u64,
-    /// Times that the device was asked about a request that it had kept for too long.
+    /// The number of times that the device was asked about a request that it had held for too long.
     pub timeouts: u64,
     /// Requests tried again after an error.
     pub retries: u64,
-    /// The most passes that a thread made over an elevator in one run.
+    /// The maximum number of passes by a thread over an elevator in one run.
     pub longest_run_passes: u64,
-    /// The longest time that one submission held its thread in the queue, in nanoseconds: an upper bound of the
-    /// longest run. Under `gtod_reduce` one submission in 64 is timed.
+    /// The maximum time that one submission held its thread in the queue, in nanoseconds: an upper bound of the longest
+    /// run. Under `gtod_reduce` one submission in 64 is timed.
     pub longest_run_ns: u64,
 }
 
 /// How bios (or, with `request`, requests) were merged. Each merge is one request less for the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Merges {
-    /// Into a request of the submitter's own plug.
+    /// Into a request in the submitter's own plug.
     pub plug: u64,
     /// At the end of a queued request.
     pub back: u64,
@@ -238,7 +239,7 @@ pub struct Merges {
 pub struct Kicks {
     /// Delivered.
     pub sent: u64,
-    /// Saved because a wake-up was already on its way.
+    /// Avoided because a wake-up was already pending.
     pub coalesced: u64,
 }
 
@@ -247,15 +248,15 @@ pub struct Kicks {
 pub struct Locks {
     /// Times that a lock was taken.
     pub taken: u64,
-    /// Of those, times that another thread held it.
+    /// Of those, acquisitions while another thread held it.
     pub contended: u64,
     /// Thread time spent waiting for the lock, in nanoseconds, from a sample of such waits.
     pub waited_ns: u64,
-    /// Merge attempts left out because the lock was taken.
+    /// Merge attempts skipped because the lock was taken.
     pub merges_skipped: u64,
     /// Requests parked in insertion lists because the lock was taken.
     pub parked: u64,
-    /// Dispatches left to a thread that was dispatching already.
+    /// Dispatches left to a thread that was already dispatching.
     pub left: u64,
 }
 
@@ -323,7 +324,7 @@ impl Counters {
         }
     }
 
-    /// The share of bios that needed no request of their own, 0 to 1.
+    /// Returns the share of bios that needed no separate request, 0 to 1.
     #[must_use]
     pub fn merged_share(&self) -> f64 {
         ratio(self.merges.total() as f64, self.submitted as f64)
@@ -349,8 +350,8 @@ impl Run {
         self.jobs.iter().map(JobResult::bytes_per_second).sum()
     }
 
-    /// Completion latency of all I/Os, from the push (where that was not measured, from the decision to issue). None
-    /// if nothing was measured, as under `gtod_reduce`.
+    /// Returns the completion latency of all I/Os, from the push (if that was not measured, from the decision to
+    /// issue). `None` if nothing was measured, as under `gtod_reduce`.
     #[must_use]
     pub fn latency(&self) -> Option<Latency> {
         merged(self.directions())
@@ -368,7 +369,7 @@ impl Run {
         kind.map_or_else(|| self.latency(), |kind| self.latency_of(kind))
     }
 
-    /// Returns whether the workload does I/Os of this kind. Reads that only check contents are no part of it.
+    /// Returns whether the workload does I/Os of this kind, not counting reads that only check contents.
     #[must_use]
     pub fn does(&self, direction: workload::Direction) -> bool {
         let does = |job: &JobResult| match direction {
@@ -385,7 +386,7 @@ impl Run {
         self.directions().any(|direction| direction.clat.is_some())
     }
 
-    /// CPU time per I/O in nanoseconds, or None if no I/O was done.
+    /// Returns CPU time per I/O in nanoseconds, or `None` if no I/O was done.
     #[must_use]
     pub fn cpu_ns_per_io(&self) -> Option<f64> {
         let by_jobs = || self.jobs.iter().map(JobResult::cpu_ns).sum();
@@ -393,7 +394,7 @@ impl Run {
         (self.total_ios() > 0).then(|| cpu / self.total_ios() as f64)
     }
 
-    /// The share of all threads' time that they waited for the lock of an elevator, 0 to 1; `None` without locks.
+    /// Returns the share of all threads' time spent waiting for the lock of an elevator, 0 to 1; `None` without locks.
     #[must_use]
     pub fn waited_share(&self) -> Option<f64> {
         let time = f64::from(self.threads) * (self.elapsed_ns + self.ramp_ns) as f64;
@@ -401,7 +402,7 @@ impl Run {
         (locks.taken > 0).then(|| ratio(locks.waited_ns as f64, time))
     }
 
-    /// The lowest and the highest rate of the repetitions, in I/Os per second; `None` without any.
+    /// Returns the minimum and maximum rate of the repetitions, in I/Os per second; `None` without repetitions.
     #[must_use]
     pub fn range(&self) -> Option<(f64, f64)> {
         let low = self.repetitions.iter().copied().reduce(f64::min)?;
@@ -409,7 +410,7 @@ impl Run {
         Some((low, high))
     }
 
-    /// How far the repetitions lie apart, as a share of their median. `None` with fewer than two.
+    /// Returns the range of the repetitions relative to their median. `None` with fewer than two.
     #[must_use]
     pub fn spread(&self) -> Option<f64> {
         if self.repetitions.len() < 2 {
@@ -426,7 +427,7 @@ impl Run {
     }
 }
 
-/// The latencies of several kinds of I/O together; `None` if none was measured.
+/// Merges the latencies of several kinds of I/O; `None` if none was measured.
 fn merged<'a>(directions: impl Iterator<Item = &'a Direction>) -> Option<Latency> {
     directions.filter_map(|d| d.clat.as_ref().or(d.lat.as_ref())).fold(None, |all, l| {
         let mut all: Latency = all.unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Figures for people: three significant digits and a unit, and dates.
+//! Formats figures for people: three significant digits and a unit, and dates.
 //!
-//! Formats for programs (JSON, CSV) carry full numbers in the unit that the name states.
+//! Machine-readable formats (JSON, CSV) have full numbers in the unit given by the name.
 
 /// Three significant digits of a number from 0 to 999.
 fn three(value: f64) -> String {
@@ -13,7 +13,7 @@ fn three(value: f64) -> String {
     }
 }
 
-/// Scales `value` by the largest of `units` (factor, name) that leaves at least 1 after rounding.
+/// Scales `value` by the largest of `units` (factor, name) that gives at least 1 after rounding.
 fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     let fits = |factor: f64| value / factor >= 0.9995;
     let &(factor, unit) = units.iter().rev().find(|(factor, _)| fits(*factor)).unwrap_or(&units[0]);
@@ -26,7 +26,7 @@ pub fn count(value: f64) -> String {
     scaled(value, &[(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G")])
 }
 
-/// A round count on an axis: as [`count`], without trailing zeros: `5M`, `0.5`.
+/// Formats a round count on an axis: like [`count`], without trailing zeros: `5M`, `0.5`.
 #[must_use]
 pub fn tick(value: f64) -> String {
     let text = count(value);
@@ -60,7 +60,7 @@ pub fn decimal_bytes(value: f64) -> String {
     scaled(value, &[(1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")])
 }
 
-/// A unit of time by fio's name for it.
+/// A unit of time, named as in fio.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeUnit {
     /// `nsec`, `usec` or `msec`.
@@ -77,7 +77,7 @@ impl TimeUnit {
         units.into_iter().find(|unit| nanos / unit.nanos >= 0.9995).unwrap_or(units[2])
     }
 
-    /// Nanoseconds in this unit, without its name: three significant digits, or all before the point.
+    /// Formats nanoseconds in this unit without its name: three significant digits, or all digits before the point.
     #[must_use]
     pub fn show(self, nanos: f64) -> String {
         let value = nanos / self.nanos;

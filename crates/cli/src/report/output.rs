@@ -1,8 +1,8 @@
-//! Files for a report, opened before the first run: an hour of measuring must not end in "no such directory".
+//! Files for a report, opened before the first run, so that an hour of measuring does not end in "no such directory".
 //!
-//! A file that exists keeps its content until the report is written over it; a file that was created for a report
-//! that is never written is removed again. Where a report cannot be written, half of one is not left behind: the file is
-//! removed if it was created here, and emptied otherwise.
+//! An existing file keeps its contents until the report overwrites it; a file created for a report that is never
+//! written is removed. If writing fails, no partial report is left: the file is removed if it was created here, and
+//! truncated otherwise.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -23,7 +23,7 @@ pub struct Output {
     is_created: bool,
     /// Whether a report has been written to the file.
     is_written: bool,
-    /// Bytes of reports that stay, in front of the next one.
+    /// The length in bytes of reports that are kept before the next one.
     kept: u64,
 }
 
@@ -39,13 +39,13 @@ pub struct OutputError {
 /// The fate of a file that a report could not be written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Left {
-    /// It is as it was, or it is no file that could hold a half of a report.
+    /// It is unchanged, or cannot contain a partial report.
     Alone,
-    /// It is removed.
+    /// It was removed.
     Removed,
-    /// It is empty.
+    /// It was truncated.
     Emptied,
-    /// It may hold a part of the report.
+    /// It may contain a partial report.
     Part,
 }
 
@@ -67,8 +67,8 @@ impl std::error::Error for OutputError {
     }
 }
 
-/// Opens `path` for a report in the format that its name suggests (`.json`, `.csv`, `.html`, otherwise
-/// text). Nothing is written, and an existing file is left as it is.
+/// Opens `path` for a report in the format implied by its name (`.json`, `.csv`, `.html`, otherwise text). Writes
+/// nothing, and does not change an existing file.
 ///
 /// # Errors
 /// If the file cannot be opened for writing.
@@ -94,20 +94,20 @@ pub fn open_as(path: &Path, format: Format) -> Result<Output, OutputError> {
 }
 
 impl Output {
-    /// Replaces the contents of the file by the report, but for reports that were [added](Self::add). May be called after each run, so that finished runs are
-    /// saved.
+    /// Replaces the contents of the file by the report, except for reports that were [added](Self::add). May be called
+    /// after each run, so that finished runs are saved.
     ///
     /// # Errors
-    /// If the file cannot be written. It is then removed or emptied, and the output is of no more use.
+    /// If the file cannot be written. It is then removed or truncated, and the output is unusable.
     pub fn write(&mut self, report: &Report) -> Result<(), OutputError> {
         let text = render(report, self.format);
         self.write_text(&text)
     }
 
-    /// Writes a report that stays: later ones follow it.
+    /// Writes a report that is kept: later ones follow it.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// See [`write`](Self::write).
     pub fn add(&mut self, report: &Report) -> Result<(), OutputError> {
         let mut text = render(report, self.format);
         if self.format == Format::Normal {
@@ -135,7 +135,7 @@ impl Output {
         if !self.file.metadata().is_ok_and(|it| it.is_file()) {
             return Left::Alone;
         }
-        // Emptied first: the name may be gone, or belong to another file by now.
+        // Truncated first: the name may be gone, or belong to another file.
         let emptied = self.file.set_len(0).is_ok();
         if self.is_created && fs::remove_file(&self.path).is_ok() {
             Left::Removed
@@ -161,7 +161,7 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if self.is_created && !self.is_written {
-            // An empty file that stays is a nuisance and no harm, so an error is ignored here.
+            // A leftover empty file is harmless, so an error is ignored.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -1,9 +1,9 @@
-//! The percentiles that reports show: those of `percentile_list`, which is fio's default list unless it is given.
+//! The percentiles in reports: those of `percentile_list`, by default fio's.
 
 use blkmq_core::Histogram;
 use blkmq_lab::workload::Job;
 
-/// A percentile in millionths of a percent, as many digits as fio prints: exact where a float would not be.
+/// A percentile in millionths of a percent, the precision of fio's output, exact where a float would not be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Percentile(u32);
 
@@ -32,7 +32,7 @@ impl Percentile {
         f64::from(self.0) / 1e6
     }
 
-    /// That number with as many decimals as it needs, at least two.
+    /// Formats the number with as many decimals as it needs, at least two.
     #[must_use]
     pub fn text(self) -> String {
         let text = format!("{:.6}", self.percent());

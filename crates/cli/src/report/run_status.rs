@@ -1,6 +1,6 @@
-//! The sum of each group of jobs, in the lines in which fio has it: scripts look for `READ: bw=` in text.
+//! The totals of each group of jobs, in fio's lines: scripts look for `READ: bw=` in text.
 //!
-//! The figures of one job are with the job.
+//! The figures of a job are printed with the job.
 
 use super::job::{Direction, JobResult};
 use super::number::{bandwidth, bytes, decimal_bytes};
@@ -66,7 +66,7 @@ mod tests {
         JobResult { group, read, ..JobResult::default() }
     }
 
-    /// As fio 3.33 prints such sums, but for the digits of a figure.
+    /// As printed by fio 3.33, except for the number of digits.
     #[test]
     fn jobs_are_summed_by_group_over_the_longest_time() {
         let mut jobs = [job(1, 12_582_912, 417), job(0, 1 << 20, 1_000), job(0, 3 << 20, 2_000)];

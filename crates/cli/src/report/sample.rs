@@ -12,7 +12,7 @@ use blkmq_device::{Activity, Span};
 use blkmq_lab::workload::{Course, Job, Series};
 use blkmq_sched::{Flow, Reading};
 
-/// The locks of spinning threads: half of a thread's ten seconds and one second of the ramp are spent waiting.
+/// The locks of spinning threads: half of a thread's ten seconds and one second of ramp are spent waiting.
 const SPUN: Locks = Locks {
     taken: 1_000_000,
     contended: 900_000,
@@ -119,7 +119,7 @@ pub fn single() -> Report {
     report(vec![run("none", "combining", 1, 8_000_000, 180)])
 }
 
-/// A commit log beside a scan on a model of a disk, with two schedulers; one of them starves the log.
+/// Returns a commit log beside a scan on a model of a disk, with two schedulers, one of which starves the log.
 pub fn starved() -> Report {
     let with = |scheduler, iops, clat| {
         let mut run = run(scheduler, "combining", 2, iops, clat);
@@ -153,7 +153,7 @@ pub fn comparison() -> Report {
     ])
 }
 
-/// The comparison with text that would break a writer that does not escape, in every place that holds text.
+/// Returns the comparison with text that would break a writer that does not escape, in every field of text.
 pub fn hostile() -> Report {
     let evil = "<script>alert('x')</script> & \"quoted\", \u{1b}[31mred\u{7}\nnext";
     let mut report = comparison();
@@ -199,7 +199,7 @@ pub fn groups() -> Groups {
         group("idle", Some(0), 900, 0),
     ];
     let flow = |n: u64| Reading::Flow(Flow { read: n, sync: n, ..Flow::default() });
-    // Requests, nanoseconds that each waited, and how often a queue became empty.
+    // Requests, nanoseconds that each waited, and the number of times that a queue became empty.
     let counted =
         [(0, 1_000, 3, 0), (1, 800, 2, 0), (2, 600, 2, 5), (3, 200, 2, 6), (4, 200, 7, 7)];
     for (at, requests, wait_ms, dequeue) in counted {
@@ -217,7 +217,7 @@ pub fn groups() -> Groups {
     Groups { level: "full".into(), all }
 }
 
-/// Two schedulers with two jobs in [`groups`]; one scheduler counts the groups and heeds their weights.
+/// Returns two schedulers with two jobs in [`groups`]; one scheduler counts the groups and respects their weights.
 pub fn shared() -> Report {
     let mut runs =
         vec![run("bfq", "combining", 2, 100, 9_000), run("none", "combining", 2, 100, 9_000)];
@@ -240,8 +240,8 @@ pub fn governed() -> Shared {
     Shared { tokens: vec![256, 128], governor: vec![("read_target", 2_000_000), ("read_p99", 3)] }
 }
 
-/// A comparison with everything that a page can draw: courses of all kinds, heads in the first run, dies in the
-/// second, and more runs than there are colours and patterns.
+/// Returns a comparison with everything that a page can draw: courses of all kinds, heads in the first run, dies in the
+/// second, and more runs than colours and patterns.
 pub fn drawn() -> Report {
     let mut runs = comparison().runs;
     while runs.len() < 30 {

@@ -1,8 +1,8 @@
 //! The plots of the page: rates, latencies, merges, shares, and courses over time, as inline SVG without scripts.
 //!
-//! Geometry is here; colours and fonts are classes that the page's style sheet defines, so that a plot follows the
-//! reader's light or dark theme. Every mark carries its figure as a `title`, which browsers show under the pointer
-//! and screen readers read.
+//! Geometry is here; colours and fonts are classes defined by the page's style sheet, so that a plot follows the
+//! reader's light or dark theme. Every mark has its figure as a `title`, which browsers show as a tooltip and screen
+//! readers read.
 
 mod course;
 mod distribution;
@@ -30,15 +30,15 @@ use look::{Shape, mark};
 
 /// Width of a plot with curves, in the units of its view box; the page scales it.
 const WIDTH: f64 = 860.0;
-/// Runs that have a curve of their own in one plot: with more of them, none can be followed.
+/// The maximum number of curves in one plot: beyond that none can be followed.
 const MOST_CURVES: usize = 24;
 
-/// The runs that have curves of their own.
+/// Returns the runs that get a curve.
 pub fn drawn(report: &Report) -> impl Iterator<Item = (usize, &Run)> {
     report.runs.iter().enumerate().take(MOST_CURVES)
 }
 
-/// The mark that a legend shows beside a name.
+/// The mark beside a name in a legend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Swatch {
     /// A marker on a piece of a curve.
@@ -62,12 +62,12 @@ pub fn swatch(m: &mut Markup, kind: Swatch, class: &str) {
     });
 }
 
-/// A plot of the given height, with a description in words.
+/// Adds a plot of the given height, with a textual description.
 fn plot(m: &mut Markup, height: f64, says: &str, content: impl FnOnce(&mut Markup)) {
     sized(m, "plot", (WIDTH, height), says, content);
 }
 
-/// A plot of a class and a size of its own.
+/// Adds a plot of a given class and size.
 fn sized(
     m: &mut Markup,
     class: &str,
@@ -99,7 +99,7 @@ fn text(m: &mut Markup, class: &str, anchor: &str, at: (f64, f64), text: &str) {
     m.leaf("text", place, text);
 }
 
-/// An upright rectangle that shows `title` under the pointer.
+/// Adds an upright rectangle with the tooltip `title`.
 pub fn bar(m: &mut Markup, class: &str, from: (f64, f64), size: (f64, f64), title: &str) {
     let place: Attributes = &[
         ("class", &class),

@@ -1,5 +1,5 @@
-//! The report for the terminal: a summary of each job if there is one run, and one table if there are several; then
-//! the meaning of the figures, the limits of their meaning, and the warnings.
+//! The report for the terminal: a summary of each job if there is one run, or a table if there are several, followed by
+//! the findings, the limits of their validity, and the warnings.
 
 use super::disk::Disk;
 use super::figures::columns;
@@ -19,7 +19,7 @@ use blkmq_lab::workload::Latencies;
 use blkmq_terminal::paper::{Paper, paragraph, push_line};
 use blkmq_terminal::text_table::TextTable;
 
-/// The report as lines of text, no line wider than `width`.
+/// Formats the report as lines of at most `width` columns.
 #[must_use]
 pub fn render(report: &Report, width: usize) -> String {
     let mut out = Paper::new(width);
@@ -51,7 +51,7 @@ pub fn render(report: &Report, width: usize) -> String {
 fn comparison(out: &mut Paper, report: &Report, runs: &[Run]) {
     let columns = columns(report);
     let mut table = TextTable::new(columns.iter().map(|c| (c.name.to_owned(), c.align)).collect());
-    // The columns before the first figure name a run.
+    // The columns before the first figure identify a run.
     table.keys(columns.iter().position(|c| c.name == "IOPS").unwrap_or(1));
     for run in runs {
         table.row(&columns.iter().map(|c| c.cell(run, &runs[0])).collect::<Vec<_>>());
@@ -97,7 +97,7 @@ pub(super) fn virtual_time(seed: u64) -> String {
 
 /// The limits of the devices used, each kind once.
 pub(super) fn limits(report: &Report) -> Vec<&'static str> {
-    // Where no device takes any time, a simulation shows nothing but its own assumptions; another sentence says that.
+    // If no device takes time, a simulation only shows its own assumptions, which another sentence says.
     let says = |run: &&Run| report.seed.is_none() || !run.device.kind.is_cpu_bound();
     let runs = report.runs.iter().filter(says);
     let mut said: Vec<&'static str> = runs.map(|run| limits_of(run.device.kind)).collect();
@@ -130,7 +130,7 @@ fn summary(out: &mut Paper, report: &Report, run: &Run) {
     }
 }
 
-/// The disks below the files, as fio shows them.
+/// Adds the disks under the files, as in fio.
 fn disks(out: &mut Paper, disks: &[Disk]) {
     if disks.is_empty() {
         return;
@@ -203,7 +203,7 @@ fn direction_summary(out: &mut Paper, name: &str, direction: &Direction, job: &J
     let line = format!(
         "{name}: IOPS={}, BW={} ({} in {})",
         count(direction.iops()),
-        // Scripts look for a rate without a blank, as fio has it.
+        // Scripts expect a rate without a space, as in fio.
         bandwidth(direction.bytes_per_second()).replace(' ', ""),
         bytes(direction.io_bytes as f64),
         nanos(direction.runtime_ns as f64)
@@ -217,7 +217,7 @@ fn direction_summary(out: &mut Paper, name: &str, direction: &Direction, job: &J
     times(out, "clat", direction.clat.as_ref());
     times(out, "lat", direction.lat.as_ref());
     let Latencies { slat, clat, lat } = job.percentiles_of;
-    // Where completions were not timed, the whole time stands for them.
+    // If completions were not timed, the total time replaces them.
     let lat = lat || clat && direction.clat.is_none();
     let all = [
         ("slat", slat, &direction.slat),
@@ -235,7 +235,7 @@ fn direction_summary(out: &mut Paper, name: &str, direction: &Direction, job: &J
 
 fn times(out: &mut Paper, name: &str, latency: Option<&Latency>) {
     let Some(latency) = latency.filter(|l| l.0.count() > 0) else { return };
-    // One unit for the line, in parentheses: scripts look for it there.
+    // One unit per line, in parentheses, where scripts expect it.
     let unit = TimeUnit::of(latency.0.mean());
     let figures =
         [latency.0.min() as f64, latency.0.max() as f64, latency.0.mean(), latency.stddev()];
@@ -246,7 +246,7 @@ fn times(out: &mut Paper, name: &str, latency: Option<&Latency>) {
 
 fn percentiles(out: &mut Paper, name: &str, latency: &Latency, list: &[Percentile]) {
     push_line(out, 4, &format!("{name} percentiles:"));
-    // Each of them takes 20 columns.
+    // Each takes 20 columns.
     let together = (out.width().saturating_sub(5) / 20).clamp(1, 4);
     for row in list.chunks(together) {
         let cell =
@@ -320,7 +320,7 @@ fn queue_summary(out: &mut Paper, run: &Run) {
     }
 }
 
-/// A table of the groups of a run, if it had any.
+/// Adds a table of the groups of a run, if it had any.
 fn groups(out: &mut Paper, heading: &str, run: &Run) {
     let rows = group_figures::rows(run);
     if rows.is_empty() {
@@ -457,7 +457,7 @@ mod tests {
             assert!(heading.contains(name), "{name} is not in {heading}");
         }
         assert!(!heading.contains("trim"));
-        // Reads that only check are no workload.
+        // Reads that only check contents are not part of the workload.
         let mut report = sample::comparison();
         for run in &mut report.runs {
             let job = &mut run.jobs[0];

@@ -1,7 +1,8 @@
-//! The report as fio's terse output, version 3, 4 or 5: a line for each job of each run, with fields between semicolons.
+//! The report as fio's terse output, version 3, 4 or 5: a line for each job of each run, with semicolons between
+//! fields.
 //!
-//! The fields are those of fio's manual in their order, those of disks behind them where disks are known.
-//! The figures are those of the JSON, in microseconds and KiB.
+//! The fields are those of fio's manual in their order, followed by those of disks if any are known. The figures are
+//! those of the JSON, in microseconds and KiB.
 
 use super::disk::Disk;
 use super::job::JobResult;
@@ -16,10 +17,10 @@ pub enum Version {
     /// Reads and writes.
     #[default]
     V3,
-    /// Trims behind writes.
+    /// Trims follow writes.
     V4,
-    /// Behind the bandwidth of each direction, the number of its samples, and least, most, mean, deviation and number
-    /// of those of the rate.
+    /// The bandwidth of each direction is followed by its number of samples, and by the minimum, maximum, mean,
+    /// deviation and number of samples of the rate.
     V5,
 }
 
@@ -37,7 +38,7 @@ impl Version {
     }
 }
 
-/// The places for percentiles in a line.
+/// The number of percentile fields in a line.
 const PLACES: usize = 20;
 
 /// The report, a line for each job.
@@ -86,7 +87,7 @@ fn line(version: Version, program: &str, job: &Value, result: &JobResult) -> Str
     fields.join(";")
 }
 
-/// The fields behind all others, which only some jobs have: errors that they survive, and their description.
+/// Returns the additional fields of some jobs: errors that they survive, and their description.
 fn additional(job: &Value) -> String {
     let errors = ["total_err", "first_error"].map(|key| &job[key]);
     let errors = errors.into_iter().filter(|it| !it.is_null()).map(|it| format!(";{it}"));
@@ -115,7 +116,7 @@ fn transfer(fields: &mut Vec<String>, of: &Value, job: &JobResult) {
     fields.push(text(&of["runtime"]));
     times(fields, &of["slat_ns"]);
     times(fields, &of["clat_ns"]);
-    // As in fio, those of the whole time where those of completions are not wanted.
+    // As in fio, percentiles of the total time if those of completions are not wanted.
     let wanted = ["clat_ns", "lat_ns"].map(|key| &of[key]["percentile"]);
     let is_shown = |job: Latencies| job.clat || job.lat;
     let values = if job.percentiles_of.clat { wanted[0] } else { wanted[1] };
@@ -134,7 +135,7 @@ fn transfer(fields: &mut Vec<String>, of: &Value, job: &JobResult) {
     fields.extend(["bw_mean", "bw_dev"].map(|key| format!("{:.6}", number(&of[key]))));
 }
 
-/// Of the bandwidth their number, of the rate all.
+/// For the bandwidth only the number of samples, for the rate all fields.
 fn samples(fields: &mut Vec<String>, of: &Value) {
     fields.extend(["bw_samples", "iops_min", "iops_max"].map(|key| text(&of[key])));
     fields.extend(["iops_mean", "iops_stddev"].map(|key| format!("{:.6}", number(&of[key]))));
@@ -170,8 +171,8 @@ mod tests {
         assert_eq!(with_disk, format!("{};vda;7;0;0;0;0;0;0;12.50%\n", line.trim_end()));
     }
 
-    /// The names that fio's manual gives to the fields of version 3, without those of disks: 5 of the job, 41 of
-    /// each direction, 5 of the processor, 7 of depths, 22 of latencies.
+    /// The names of the fields of version 3 in fio's manual, without disks: 5 of the job, 41 of each direction, 5 of
+    /// the processor, 7 of depths, 22 of latencies.
     #[test]
     fn a_line_has_the_fields_of_the_manual_in_their_order() {
         let report = sample::single();

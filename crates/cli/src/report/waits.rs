@@ -1,4 +1,4 @@
-//! The columns of the table that says behind which groups a group waited, formatted once for the terminal and for the
+//! The columns of the table that shows behind which groups a group waited, formatted once for the terminal and the
 //! page.
 
 use super::group::{Groups, Waited};
@@ -7,22 +7,22 @@ use super::ratio::ratio;
 use blkmq_terminal::text_table::Align;
 use std::cmp::Reverse;
 
-/// The most groups with a column of their own.
+/// The maximum number of groups with a column.
 const MOST: usize = 8;
 
 /// A row for each group that waited.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Table {
-    /// A name, its meaning, and whether the column holds words or figures.
+    /// A name, its meaning, and whether the column contains words or figures.
     pub columns: Vec<(String, &'static str, Align)>,
     /// A cell for each column.
     pub rows: Vec<Vec<String>>,
 }
 
-/// The group behind which time passed; none while nothing was at the device.
+/// The group behind which time passed; `None` while the device was idle.
 type Behind = Option<usize>;
 
-/// The table, if times were counted, a group waited and there were others: at least two did any I/O.
+/// Returns the table, if times were counted, at least two groups did I/O, and one of them waited.
 #[must_use]
 pub fn table(groups: &Groups) -> Option<Table> {
     let waiting = || groups.all.iter().filter(|group| !group.waited.is_empty());
@@ -57,7 +57,7 @@ pub fn table(groups: &Groups) -> Option<Table> {
     Some(Table { columns, rows })
 }
 
-/// The groups behind which any group waited, those of the longest times first.
+/// Returns the groups behind which any group waited, longest times first.
 fn most_waited_for(groups: &Groups) -> Vec<Behind> {
     let mut times = vec![0; groups.all.len() + 1];
     let place = |behind: Behind| behind.map_or(groups.all.len(), |at| at);

@@ -1,7 +1,7 @@
-//! Warnings: when not to believe a run, and what to do about it.
+//! Warnings: when a run is unreliable, and the remedy.
 //!
-//! A warning is about the measurement, never about the scheduler: slow is a finding, noisy is a warning. Runs with
-//! the same weakness share one warning, which quotes the worst of them.
+//! A warning is about the measurement, not about the scheduler: slow is a finding, noisy is a warning. Runs with the
+//! same weakness share one warning, which quotes the worst of them.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use super::number::{nanos, percent};
 
 /// Shorter measurements mean little: caches warm up and timers tick for longer.
 const SHORT_NS: u64 = 1_000_000_000;
-/// With fewer I/Os a 99.9th percentile is one I/O.
+/// With fewer I/Os, a 99.9th percentile is a single I/O.
 const FEW_IOS: u64 = 1_000;
-/// Repetitions further apart than this share of their median cannot tell schedulers apart.
+/// Repetitions whose range exceeds this share of their median cannot distinguish schedulers.
 const NOISY: f64 = 0.10;
-/// The values of `access`, up to its options, with which a thread that is not running can hold up all others.
+/// The values of `access`, up to its options, with which a descheduled thread can block all others.
 const SPIN: [&str; 2] = ["spin", "serialised"];
 
 /// One reason for doubt.
@@ -23,7 +23,7 @@ const SPIN: [&str; 2] = ["spin", "serialised"];
 pub struct Warning {
     /// The kind of weakness.
     pub doubt: Doubt,
-    /// The runs that have it, as places in [`Report::runs`]; empty for a weakness of the machine.
+    /// The affected runs, as indexes in [`Report::runs`]; empty for a weakness of the machine.
     pub runs: Vec<usize>,
     /// The observation, a sentence.
     pub problem: String,
@@ -42,7 +42,7 @@ pub enum Doubt {
     Short,
     /// Too few I/Os for percentiles.
     Few,
-    /// Repetitions lie far apart.
+    /// Repetitions differ widely.
     Noisy,
     /// The processors were busy before the run began.
     Busy,
@@ -103,7 +103,7 @@ impl fmt::Display for Warning {
 pub fn warnings(report: &Report) -> Vec<Warning> {
     let mut found = of_machine(report);
     let varying = Varying::of(report);
-    // Virtual time has no caches to warm up, and each thread a CPU of its own.
+    // Virtual time has no caches to warm up, and a CPU for each thread.
     let real = |doubt: &Doubt| !matches!(doubt, Doubt::Short | Doubt::SpinOversubscribed);
     for doubt in OF_RUNS.into_iter().filter(|doubt| report.seed.is_none() || real(doubt)) {
         let weak: Vec<(usize, Fact)> = report
@@ -143,7 +143,7 @@ const OF_RUNS: [Doubt; 9] = [
     Doubt::Untimed,
 ];
 
-/// A weakness of one run, and how bad it is compared with others of the same kind.
+/// A weakness of one run, and its severity relative to others of the same kind.
 struct Fact {
     badness: f64,
     text: String,
@@ -188,8 +188,8 @@ fn fact(doubt: Doubt, run: &Run, report: &Report) -> Option<Fact> {
             };
             (run.is_partial, 0.0, text)
         }
-        // I/Os that were given up leave the counts unequal; another message reports them.
-        // Counts balance at the end.
+        // I/Os that were given up leave the counts unequal; another message reports them. Counts balance only at the
+        // end.
         Doubt::Imbalance if run.is_partial && is_status(report) => return None,
         Doubt::Imbalance if run.jobs.iter().any(|job| job.unfinished > 0) => return None,
         Doubt::Imbalance => (true, 0.0, imbalance(run.counters.imbalance()?)),
@@ -252,7 +252,7 @@ fn imbalance(found: Imbalance) -> String {
     }
 }
 
-/// The limits of figures from such a device, however well they were taken.
+/// Returns the limits of figures from such a device, even if they are measured well.
 #[must_use]
 pub fn limits_of(kind: DeviceKind) -> &'static str {
     match kind {

@@ -33,14 +33,14 @@ const FORMATS: [(&str, Format); 2] = [("normal", Format::Normal), ("json", Forma
 /// The most threads of a run.
 const MAX_THREADS: u32 = 4096;
 
-/// The claims to measure, and how.
+/// The claims to measure, and the options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
     /// The names of the claims.
     pub names: Vec<String>,
     /// The time of each row, all repetitions together.
     pub runtime: Nanos,
-    /// Thread counts; empty for those that suit each claim.
+    /// Thread counts; empty for the defaults of each claim.
     pub threads: Vec<u32>,
     /// The file for an additional page with plots.
     pub report: Option<PathBuf>,
@@ -108,7 +108,7 @@ fn runtime(text: &str) -> Result<Nanos, UsageError> {
     }
 }
 
-/// The thread counts of a list, each once and in ascending order.
+/// Parses a list of thread counts, without duplicates and in ascending order.
 fn threads(text: &str) -> Result<Vec<u32>, UsageError> {
     let count = |text: &str| units::count(text.trim(), 1..=MAX_THREADS, KbBase::Binary);
     let mut threads = text.split(',').map(count).collect::<Result<Vec<u32>, _>>()?;

@@ -1,18 +1,18 @@
-//! Calls for a pass in quick succession, and when each way of waking answers the last of them.
+//! Kicks in quick succession, and when each way of waking serves the last of them.
 
 use crate::report::number::nanos;
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::KickMode;
 use blkmq_engine::calls::{self, Call};
 
-/// The time that a worker needs to come.
+/// The time until a worker arrives.
 const COMES: Nanos = Nanos::from_micros(50);
 /// The delays that calls a microsecond apart allow for their pass, in nanoseconds: now, in 3 ms and now.
 const DELAYS: [u64; 3] = [0, 3_000_000, 0];
 const WAYS: [(&str, KickMode); 3] =
     [("before", KickMode::Always), ("as proposed", KickMode::Flag), ("ours", KickMode::Coalesced)];
 
-/// The outcome for each way, in a sentence.
+/// Returns the outcome for each way, as a sentence.
 pub fn outcome() -> String {
     let calls = Vec::from_iter(
         (0..)

@@ -6,7 +6,7 @@ use crate::plan;
 use blkmq_core::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// The claims by their words on the command line, in the order in which they are shown.
+/// The claims by name, in the order of display.
 const FILES: [(&str, &str); 7] = [
     ("contention", include_str!("claims/contention.toml")),
     ("batch", include_str!("claims/batch.toml")),
@@ -21,7 +21,7 @@ const FILES: [(&str, &str); 7] = [
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// Its word on the command line.
+    /// The name on the command line.
     #[serde(skip_deserializing)]
     pub name: &'static str,
     /// The subject of the measurement, in a line.
@@ -54,15 +54,15 @@ pub struct Claim {
 enum Threads {
     /// 1, 2, 4 and so on to twice the cores.
     Doubling,
-    /// 1 and as many as cores.
+    /// 1 and the number of cores.
     Ends,
 }
 
-/// Figures from one source, as their authors gave them. None of them is ours.
+/// Figures from one source, as published by its authors, and not ours.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// The authors, the place and the date.
+    /// The authors, the publication and the date.
     pub by: String,
     /// The hardware of the measurement.
     pub hardware: String,
@@ -70,7 +70,7 @@ pub struct Source {
     pub workload: String,
     /// The figures.
     pub figures: Vec<Published>,
-    /// A remark about the figures, or nothing.
+    /// A remark about the figures; may be empty.
     #[serde(default)]
     pub remark: String,
 }
@@ -83,9 +83,9 @@ pub struct Published {
     pub what: String,
     /// The quantity, a figure of an experiment.
     pub metric: String,
-    /// Its value before the change.
+    /// The value before the change.
     pub before: f64,
-    /// Its value with the proposed change.
+    /// The value with the proposed change.
     pub proposed: f64,
 }
 
@@ -93,7 +93,7 @@ pub struct Published {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// Its subject, where a claim has several.
+    /// The subject, if a claim has several.
     #[serde(default)]
     pub of: String,
     /// The study.
@@ -108,7 +108,7 @@ impl Published {
 }
 
 impl Claim {
-    /// Every claim, in the order in which they are shown.
+    /// Returns every claim, in the order of display.
     pub fn all() -> Vec<Self> {
         let of =
             |(name, text)| Self { name, ..toml::from_str(text).expect("a claim of this program") };
@@ -121,8 +121,8 @@ impl Claim {
         self.part.iter().any(|part| part.study.options.get("device") == Some(&disk))
     }
 
-    /// Sets the time that the runs of a row have together and the numbers of threads, if any are `asked` for, and puts in the
-    /// properties of a machine with that many cores and a `disk` in memory.
+    /// Sets the total time of the runs of a row and the thread counts, if any are `asked` for, and fills in the
+    /// properties of a machine with this many cores and a `disk` in memory.
     pub fn prepare(&mut self, runtime: Nanos, asked: &[u32], (cores, disk): (u32, &str)) {
         let here = |text: &str| text.replace("{cores}", &cores.to_string()).replace("{disk}", disk);
         self.limits.iter_mut().for_each(|text| *text = here(text));
@@ -148,7 +148,7 @@ impl Claim {
     }
 }
 
-/// The time of each run: no less than a millisecond.
+/// Returns the time of each run, at least a millisecond.
 fn each(runtime: Nanos) -> Nanos {
     Nanos::from_millis((runtime.0 / 1_000_000 / LEAST_PAIRS as u64).max(1))
 }

@@ -1,4 +1,4 @@
-//! The results as one HTML page, made of the parts of an experiment's.
+//! The results as one HTML page, composed of the parts of an experiment's page.
 
 use super::measure::{Measured, Repro};
 use super::text::{COLUMNS, METHOD, cited, doubts, machine, published, sentences};
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(count(&found, "h1"), 1);
         // Answers and two sources; three answers and one source.
         assert_eq!(count(&found, "table"), (1 + 2) + (3 + 1));
-        // Three figures in the study of the one claim, and in each of the three of the other.
+        // Three figures in the single study of one claim, and in each of the three studies of the other.
         assert_eq!(count(&found, "svg"), 3 + 3 * 3);
         for text in ["ours (combining)", "desktop with a Ryzen 7950X", "further right is better"] {
             assert!(page.contains(text), "{text}");

@@ -1,8 +1,9 @@
 //! The results as JSON: `claims`, each with its `published` figures, its `studies`, and the sentences `findings`.
 //!
-//! A study has a row for each run, in the order of `blkmq experiment` and with its `command`, and the `answers`: for each
-//! figure the median of each way, and its difference from the first way, with an interval. Times are in nanoseconds.
-//! `partial` says how many `runs` of those `planned` there are, if a `signal` has ended the measurement.
+//! A study has a row for each run, in the order of `blkmq experiment` and with its `command`, and the `answers`: for
+//! each figure the median of each alternative, and its difference from the first, with an interval. Times are in
+//! nanoseconds. `partial` gives the numbers of finished `runs` and of those `planned`, if a `signal` ended the
+//! measurement.
 
 use super::measure::{Found, Measured, Repro};
 use super::text::{doubts, sentences};

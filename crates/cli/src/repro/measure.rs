@@ -1,5 +1,5 @@
-//! Measures the studies of claims, point by point. Points that are compared follow one another, and each is run once before
-//! any is run again, so that a machine whose speed drifts affects all alike.
+//! Measures the studies of claims, point by point. Points that are compared follow each other, and each is run once
+//! before any is repeated, so that a drift of the machine affects all alike.
 
 use super::args::Wanted;
 use super::calls;
@@ -17,13 +17,13 @@ use blkmq_terminal::interrupt::Stop;
 /// The results of one `blkmq repro`.
 #[derive(Default)]
 pub struct Repro {
-    /// The command line as typed; running it again repeats the measurement.
+    /// The command line as typed, which repeats the measurement.
     pub command: String,
     /// When the first run began: milliseconds since the epoch, UTC.
     pub time_ms: u64,
     /// The machine of the runs.
     pub machine: Machine,
-    /// The claims of which something was measured.
+    /// The claims for which something was measured.
     pub claims: Vec<Measured>,
     /// The number of missing runs, if a signal ended the measurement.
     pub partial: Option<Partial>,
@@ -43,7 +43,7 @@ pub struct Measured {
 
 /// A study and its results.
 pub struct Found {
-    /// Its subject, where a claim has several.
+    /// The subject, if a claim has several.
     pub of: String,
     /// Its points.
     pub points: Points,
@@ -57,14 +57,14 @@ impl Found {
     /// Adds the answers of all rows.
     ///
     /// # Errors
-    /// If no row has a figure that is compared.
+    /// If no row has a compared figure.
     pub fn answer(&mut self) -> Result<(), Failure> {
         let rows = Vec::from_iter(&self.rows);
         self.questions = questions(self.points.study(), self.points.axes(), &rows)?;
         Ok(())
     }
 
-    /// The results as they are shown.
+    /// Returns the results for display.
     pub fn result(&self) -> answer::Result<'_> {
         answer::Result {
             study: self.points.study(),
@@ -124,7 +124,7 @@ impl Measured {
     }
 }
 
-/// Measures the claims of `wanted`, or the first of them until `stop` is set. `command` is the command line.
+/// Measures the claims of `wanted` until `stop` is set. `command` is the command line.
 ///
 /// # Errors
 /// If a point cannot be run on this machine.

@@ -1,14 +1,14 @@
-//! A disk in memory behind io_uring: a file that is read through the page cache, made for the runs of one command and
+//! A disk in memory behind io_uring: a file read through the page cache, created for the runs of one command and
 //! removed after them.
 //!
-//! On any machine, this comes nearest to the virtual disk of seed 002: its threads sleep on descriptors, so each
-//! unnecessary wake-up is a system call. Where there is no io_uring, the null device is used instead.
+//! On any machine, this comes closest to the virtual disk of seed 002: its threads sleep on descriptors, so each
+//! unnecessary wake-up is a system call. If io_uring is unavailable, the null device is used instead.
 
 use std::path::PathBuf;
 #[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// MiB; in the page cache as soon as it is made, and half of the size of `/dev/shm` that containers usually have.
+/// In MiB; entirely in the page cache, and half the size of `/dev/shm` usual in containers.
 #[cfg(target_os = "linux")]
 const SIZE: u64 = 32;
 
@@ -40,10 +40,10 @@ impl MemoryDisk {
 
     #[cfg(target_os = "linux")]
     fn make() -> Result<Self, String> {
-        // `/dev/shm` is memory and nothing else.
+        // `/dev/shm` is always memory.
         let folder = Some(PathBuf::from("/dev/shm")).filter(|folder| folder.is_dir());
         let folder = folder.unwrap_or_else(std::env::temp_dir);
-        // Each disk of a process has a file of its own.
+        // Each disk of a process has its own file.
         static MADE: AtomicU32 = AtomicU32::new(0);
         let nth = MADE.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("blkmq-repro-{}-{nth}", std::process::id()));
@@ -74,7 +74,7 @@ impl MemoryDisk {
 impl Drop for MemoryDisk {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            // The file may not even have been made.
+            // The file may not have been created.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -1,7 +1,7 @@
 //! `blkmq repro`: the published claims that this project grew out of, measured again on this machine.
 //!
-//! A [`claim`] is a file of data: the published figures, and a study of `blkmq experiment` that shows it here. [`measure`]
-//! runs the points of the studies, and the pages [`text`], [`html`] and [`json`] put the answers beside the published
+//! A [`claim`] is a data file: the published figures, and a study of `blkmq experiment` that shows it here. [`measure`]
+//! runs the points of the studies, and the pages [`text`], [`html`] and [`json`] show the answers beside the published
 //! figures.
 
 pub mod args;
@@ -23,8 +23,8 @@ use blkmq_terminal::interrupt::Stop;
 use blkmq_terminal::screen;
 use measure::Repro;
 
-/// Measures the claims of `wanted`, and writes the page if one is asked for. Returns the text to print, and the verdict:
-/// an error if the page could not be written, or a signal ended the measurement.
+/// Measures the claims of `wanted`, and writes the page if requested. Returns the text to print, and the verdict: an
+/// error if the page could not be written, or a signal ended the measurement.
 ///
 /// # Errors
 /// If a claim cannot be measured here, or the page cannot be opened.
@@ -51,7 +51,7 @@ pub fn run(wanted: &Wanted, command: String) -> Result<(String, Result<(), Failu
     Ok((text, verdict))
 }
 
-/// The results in the given format, ending in a newline; as text for the formats that `blkmq repro` does not have.
+/// Formats the results, ending in a newline; as text for formats that `blkmq repro` does not support.
 fn render(repro: &Repro, format: Format) -> String {
     match format {
         Format::Json => json::render(repro),

@@ -10,8 +10,8 @@ use crate::report::machine::Machine;
 use blkmq_core::Nanos;
 use std::collections::BTreeMap;
 
-/// The claim `name` with a row for each point, in which the rate of its job is `iops` of the words of the point, and every
-/// other figure is the same in all rows.
+/// Returns the claim `name` with a row for each point, in which the rate of its job is `iops` of the words of the
+/// point, and every other figure is constant.
 fn measured(name: &str, iops: fn(&str) -> f64) -> Measured {
     let claim = Claim::all().into_iter().find(|claim| claim.name == name);
     let mut claim = claim.expect("a claim");
@@ -70,7 +70,7 @@ pub fn both() -> Repro {
     }
 }
 
-/// Like [`both`], but with text that would break a writer that does not escape, in every place that holds text of others.
+/// Returns [`both`] with text that would break a writer that does not escape, in every field of text.
 pub fn hostile() -> Repro {
     let evil = "<script>alert('x')</script> & \"quoted\", \u{1b}[31mred\u{7}\nnext";
     let mut repro = both();

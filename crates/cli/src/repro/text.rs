@@ -1,5 +1,5 @@
-//! The results for the terminal: for each claim the published figures, the answers measured here, and the meaning of
-//! both.
+//! The results for the terminal: for each claim the published figures, the answers measured here, and their
+//! interpretation.
 
 use super::claim::{Claim, Published, Source};
 use super::measure::{Measured, Repro};
@@ -21,11 +21,11 @@ pub const COLUMNS: [(&str, &str, Align); 5] = [
     ("difference", "the second relative to the first", Align::Right),
 ];
 
-/// How the answers come about.
+/// How the answers are computed.
 pub const METHOD: &str = "Measured differences are those from the first row of their kind, over pairs of runs that follow \
                           one another, and stand beside their 95 % intervals; below 1 % there is none.";
 
-/// The results as lines of text, no line wider than `width`.
+/// Formats the results as lines of at most `width` columns.
 pub fn render(repro: &Repro, width: usize) -> String {
     let mut out = Paper::new(width);
     if let Some(partial) = repro.partial {
@@ -49,7 +49,7 @@ pub fn render(repro: &Repro, width: usize) -> String {
     out.finish()
 }
 
-/// The processor and the memory of the machine, in a few words.
+/// Describes the processor and the memory of the machine.
 pub fn machine(machine: &Machine) -> String {
     let Machine { cpu_model, cores, memory_bytes, .. } = machine;
     format!("{cpu_model}, {}, {}", counted((*cores).into(), "core"), bytes(*memory_bytes as f64))
@@ -75,7 +75,7 @@ pub fn published(source: &Source) -> Vec<Vec<String>> {
     source.figures.iter().map(row).collect()
 }
 
-/// The answers about the figure of the claim, the outcome of calls, and the limits of this machine, a sentence each.
+/// Returns sentences about the figure of the claim, the outcome of kicks, and the limits of this machine.
 pub fn sentences(measured: &Measured) -> Vec<String> {
     let mut all = Vec::new();
     for found in &measured.found {

@@ -1,8 +1,7 @@
-//! `blkmq bench` and `blkmq sim` without a word: the purpose of schedulers, and their cost.
+//! `blkmq bench` and `blkmq sim` without arguments: the purpose of schedulers, and their cost.
 //!
-//! [`scene`] has the workloads, all of them in virtual time, and [`text`] shows their results, each with a sentence
-//! about the visible effect, which is made from the figures. The cost, in real time, is the default matrix of
-//! `blkmq bench`.
+//! [`scene`] has the workloads, all in virtual time, and [`text`] shows their results, each with a sentence about the
+//! visible effect, generated from the figures. The cost, in real time, is the default matrix of `blkmq bench`.
 
 mod scene;
 mod text;
@@ -20,10 +19,10 @@ use blkmq_terminal::screen::{shown, width};
 use scene::{SCENES, Scene};
 use text::Detail;
 
-/// Shows all of it: the scenes, which take a moment, and then the cost of `plan`, if it is in real time.
+/// Shows the scenes, which take a moment, and then the cost of `plan`, if it is in real time.
 ///
 /// # Errors
-/// If a run cannot be made, standard output cannot be written, or a signal ended the runs.
+/// If a run is impossible, standard output cannot be written, or a signal ended the runs.
 pub fn run(plan: &Plan) -> Result<(), Failure> {
     let stop = Stop::on_signals();
     let detail = match plan.time {
@@ -82,8 +81,8 @@ mod tests {
         paper.finish()
     }
 
-    /// Every scene shows a difference between schedulers, or says that there is none; in virtual time this cannot change
-    /// from run to run.
+    /// Every scene shows a difference between schedulers, or says that there is none; in virtual time this is
+    /// reproducible.
     #[test]
     fn every_scene_runs_and_says_what_to_see() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");

@@ -5,20 +5,20 @@ use blkmq_core::Nanos;
 
 /// A workload on a device.
 pub struct Scene {
-    /// The workload in words.
+    /// The description of the workload.
     pub title: &'static str,
     /// The device.
     pub device: &'static str,
     /// The workload.
     pub kind: Kind,
-    /// Milliseconds of virtual time: as many as percentiles need.
+    /// Milliseconds of virtual time, enough for percentiles.
     ms: u64,
 }
 
 /// The workloads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A reader of small random blocks beside four writers of large ones, which were there before.
+    /// A reader of small random blocks beside four writers of large ones that began earlier.
     Beside,
     /// Eight sequential readers of small blocks.
     Streams,
@@ -52,17 +52,17 @@ pub const SCENES: [Scene; 4] = [
     },
 ];
 
-/// Writers that keep 64 large requests each in flight, and a reader, which comes later and waits for each block. To bfq,
-/// threads that begin together are one application (decision 0021).
+/// Writers that keep 64 large requests each in flight, and a reader, which begins later and waits for each block. To
+/// bfq, threads that begin together are one application (decision 0021).
 const BESIDE: &str = "--direct=1 --time_based --group_reporting --name=reader --startdelay=300ms --rw=randread --bs=4k \
     --size=1g --name=writers --startdelay=0 --new_group --rw=write --bs=128k --iodepth=64 --numjobs=4 --offset=2g \
     --offset_increment=1g --size=1g";
-/// Readers far from each other.
+/// Readers at distant positions.
 const STREAMS: &str = "--direct=1 --time_based --group_reporting --name=streams --rw=read --bs=4k --iodepth=8 \
     --numjobs=8 --size=1g --offset_increment=1g";
 
 impl Scene {
-    /// The words behind `blkmq sim`.
+    /// Returns the arguments of `blkmq sim`.
     pub fn words(&self) -> Vec<String> {
         let jobs = match self.kind {
             Kind::Beside => BESIDE,

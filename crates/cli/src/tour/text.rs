@@ -9,7 +9,7 @@ use crate::report::percentile::Percentile;
 use blkmq_terminal::paper::{Paper, paragraph, push_command, push_line};
 use blkmq_terminal::text_table::{Align, TextTable};
 
-/// How much is shown.
+/// The amount of detail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
     /// The figures that make the point.

@@ -78,10 +78,10 @@ fn form(text: &str) -> Result<Form, UsageError> {
 }
 
 impl Wanted {
-    /// The arguments that clap has read.
+    /// Converts the arguments that clap has parsed.
     ///
     /// # Errors
-    /// If an option is of the other task.
+    /// If an option belongs to the other task.
     pub fn of(found: &ArgMatches) -> Result<Self, UsageError> {
         let source = Source::of(found);
         let text = |name| found.get_one::<String>(name).cloned();

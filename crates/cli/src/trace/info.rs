@@ -6,11 +6,11 @@ use blkmq_recording::{Format, MOST_NAMES, Reader, Summary};
 use blkmq_terminal::paper::{Paper, push_line};
 use blkmq_terminal::text_table::{Align, TextTable};
 
-/// Tenants that are shown.
+/// The maximum number of tenants shown.
 const TENANTS: usize = 20;
 const OPS: [&str; 5] = ["reads", "writes", "flushes", "discards", "writes of zeroes"];
 
-/// The text, no line wider than `width`.
+/// Formats the facts as text of at most `width` columns.
 pub fn render(name: &str, summary: &Summary, reader: &Reader, width: usize) -> String {
     let mut out = Paper::new(width);
     push_line(&mut out, 0, &format!("{name}: {}", reader.format().name()));
@@ -42,7 +42,7 @@ pub fn render(name: &str, summary: &Summary, reader: &Reader, width: usize) -> S
     out.finish()
 }
 
-/// The facts as a line of JSON: counts, bytes and nanoseconds, and all tenants, those with the most I/Os first.
+/// Returns the facts as a line of JSON: counts, bytes and nanoseconds, and all tenants, those with the most I/Os first.
 pub fn json(summary: &Summary, reader: &Reader) -> String {
     const NAMES: [&str; 5] = ["read", "write", "flush", "discard", "write_zeroes"];
     let by_kind = |of: &[u64; 5]| -> serde_json::Map<String, serde_json::Value> {
@@ -81,7 +81,7 @@ pub fn json(summary: &Summary, reader: &Reader) -> String {
     format!("{facts}\n")
 }
 
-/// The facts, each with its name.
+/// Returns the facts, each with its name.
 pub fn facts(summary: &Summary) -> Vec<[String; 2]> {
     let total = summary.total();
     let seconds = summary.span() as f64 / 1e9;
@@ -125,7 +125,7 @@ pub fn facts(summary: &Summary) -> Vec<[String; 2]> {
     facts
 }
 
-/// The largest tenants as rows, and the number of the others.
+/// Returns the largest tenants as rows, and the number of the others.
 pub fn tenants(summary: &Summary, reader: &Reader) -> (Vec<Vec<String>>, usize) {
     let mut order: Vec<usize> = (0..summary.tenants.len()).collect();
     order.sort_by_key(|tenant| std::cmp::Reverse(summary.tenants[*tenant].ios));

@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-/// Carries out the words behind `blkmq trace`.
+/// Runs `blkmq trace` with its arguments.
 ///
 /// # Errors
 /// If the trace cannot be read, or a result cannot be written.
@@ -43,7 +43,7 @@ fn info(source: &source::Source, page: Option<PathBuf>, json: bool) -> Result<()
     Ok(print(&text)?)
 }
 
-/// The facts about a trace in JSON; `words` are those behind `blkmq trace info`.
+/// Returns the facts about a trace as JSON; `words` are the arguments of `blkmq trace info`.
 ///
 /// # Errors
 /// If they cannot be understood, or the trace cannot be read.
@@ -85,7 +85,7 @@ fn convert(source: &source::Source, form: Form, output: Option<String>) -> Resul
     }
 }
 
-/// Writes all records to `to`, and says on standard error which are missing.
+/// Writes all records to `to`, and reports on standard error how many were omitted.
 fn pour(
     source: &source::Source,
     reader: &mut Reader,

@@ -49,7 +49,7 @@ pub fn render(name: &str, summary: &Summary, reader: &Reader) -> String {
     })
 }
 
-/// A bar for each part, with its name and figure.
+/// Adds a bar for each part, with its name and figure.
 fn bars(m: &mut Markup, title: &str, says: &str, parts: &[(String, f64)]) {
     m.leaf("h2", &[], title);
     m.leaf("p", &[("class", &"soft")], says);

@@ -1,4 +1,4 @@
-//! A trace that a command line names, and how it is to be read.
+//! A trace named on a command line, and the options for reading it.
 
 use blkmq_recording::{Error, Event, Format, Options, PRESETS, Reader};
 use blkmq_terminal::UsageError;
@@ -6,10 +6,10 @@ use clap::builder::ValueHint;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use std::fs::File;
 
-/// A trace, and how to read it.
+/// A trace, and the options for reading it.
 #[derive(Debug)]
 pub struct Source {
-    /// Its path.
+    /// The path.
     pub file: String,
     options: Options,
 }
@@ -58,7 +58,7 @@ impl Source {
         Self { file: text("file").expect("clap refuses a line without it"), options }
     }
 
-    /// The trace in a file, of a format that is known by content.
+    /// The trace in a file whose format is detected from its content.
     pub fn in_file(file: &str) -> Self {
         Self { file: file.into(), options: Options::default() }
     }
@@ -66,7 +66,7 @@ impl Source {
     /// Opens the trace.
     ///
     /// # Errors
-    /// If there is none, or its format is not known.
+    /// If it does not exist, or its format is not recognised.
     pub fn open(&self) -> Result<Reader, UsageError> {
         let reader = if self.file == "-" {
             Reader::new(std::io::stdin(), &self.options)
@@ -78,7 +78,7 @@ impl Source {
         reader.map_err(|e| self.fault(&e))
     }
 
-    /// An error of the trace, with its name.
+    /// Returns an error prefixed with the name of the trace.
     pub fn fault(&self, error: &Error) -> UsageError {
         let remedy = match error {
             Error::Row { .. } | Error::Place { .. } => {

@@ -1,4 +1,4 @@
-//! From the records of a trace to the tapes of its tenants: laid out on one device, scaled, and in order.
+//! Converts the records of a trace to the tapes of its tenants: laid out on one device, scaled, and sorted.
 
 use super::source::Source;
 use blkmq_core::{IoFlags, Nanos, Op, SECTOR_SIZE};
@@ -6,19 +6,19 @@ use blkmq_lab::workload::{NextIo, Tape, Taped};
 use blkmq_recording::{Layout, Placed, Record, Summary};
 use blkmq_terminal::UsageError;
 
-/// The most I/Os of a replay: each takes some 150 bytes of memory.
+/// The maximum number of I/Os in a replay: each takes some 150 bytes of memory.
 pub const MOST: u64 = 10_000_000;
 
 /// How a trace becomes a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Scaling {
-    /// Arrivals come this many times as fast.
+    /// The factor by which arrivals are accelerated.
     pub speed: f64,
     /// Places are multiplied by this.
     pub space: f64,
     /// Closed loop: gaps begin with the answers.
     pub think: bool,
-    /// Tenants that get a job of their own.
+    /// The maximum number of tenants with a separate job.
     pub tenants: usize,
     /// I/Os of the trace that are replayed.
     pub most: u64,
@@ -31,7 +31,7 @@ pub struct Scaling {
 /// A tenant of a replay.
 #[derive(Debug)]
 pub struct Tenant {
-    /// Its name, fit for a job and a group.
+    /// The name, valid for a job and a group.
     pub name: String,
     /// Its I/Os.
     pub tape: Tape,
@@ -86,7 +86,7 @@ impl Loaded {
         let names =
             (0..reader.tenants().len() as u32).map(|id| reader.tenants().name(id).to_owned());
         let names = names.collect();
-        // Sorting is stable, so that I/Os of one time stay in their order.
+        // Sorting is stable, so that I/Os with equal times keep their order.
         records.sort_by_key(|record| record.arrival);
         let mut loaded = Self { records, names, summary, notes };
         if reader.stamps().is_coarse(reader.records()) {
@@ -107,7 +107,7 @@ impl Loaded {
         self.notes.push(text.into());
     }
 
-    /// Leaves out the I/Os of these operations. The others keep their times.
+    /// Omits the I/Os of these operations. The times of others are unchanged.
     pub fn leave_out(&mut self, ops: &[Op]) {
         self.records.retain(|record| !ops.contains(&record.op));
     }
@@ -129,10 +129,10 @@ impl Loaded {
         scaled(sum, scaling.space).saturating_add(longest).next_multiple_of(1 << 20)
     }
 
-    /// The tenants on a device of `device` bytes, those with the most I/Os first.
+    /// Returns the tenants on a device of `device` bytes, those with the most I/Os first.
     ///
     /// # Errors
-    /// If the volumes have no room.
+    /// If the volumes do not fit.
     pub fn tenants(&self, scaling: &Scaling, device: u64) -> Result<Vec<Tenant>, UsageError> {
         let room = if scaling.space >= 1.0 { device } else { u64::MAX };
         let placed = Placed::new(scaling.layout, &self.summary.ends, room);
@@ -181,7 +181,7 @@ fn taped(
     let after = |from: i64, to: i64| {
         Nanos(scaled(to.saturating_sub(from).max(0) as u64, 1.0 / scaling.speed))
     };
-    // The last completion that is known, the arrival that the closed loop counts from.
+    // The last known completion, and the arrival from which the closed loop counts.
     let (mut busy, mut base) = (i64::MIN, first);
     let ios = records.iter().map(|record| {
         let drains = scaling.think && busy != i64::MIN && record.arrival > busy;
@@ -206,7 +206,7 @@ fn io(record: &Record, place: u64, align: u64) -> NextIo {
     NextIo { op, flags: IoFlags::SYNC, prio: record.prio, sectors, sector: place / sector }
 }
 
-/// `name` with letters, digits, `-`, `_` and `.` only, and unlike those in `known`.
+/// Returns `name` with only letters, digits, `-`, `_` and `.`, and different from those in `known`.
 fn unlike(name: &str, known: &[String]) -> String {
     const MOST_LETTERS: usize = 40;
     let fit =

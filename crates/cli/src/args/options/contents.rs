@@ -1,4 +1,4 @@
-//! fio's options for the bytes that writes carry where none are verified.
+//! fio's options for the contents of writes that are not verified.
 
 use super::Opt;
 use super::pattern::job;

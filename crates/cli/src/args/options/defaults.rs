@@ -1,4 +1,4 @@
-//! The defaults of fio's options whose other values are refused: a job file that states what holds anyway is accepted.
+//! The defaults of fio's options whose other values are refused: a job file may state defaults explicitly.
 
 /// An option, and every spelling of its default.
 pub type Default = (&'static str, &'static [&'static str]);
@@ -53,7 +53,7 @@ pub fn all() -> impl Iterator<Item = &'static Default> {
     DEFAULTS.iter()
 }
 
-/// Returns whether `value` is fio's default of the option called `name` in the table.
+/// Returns whether `value` is fio's default of the option called `name`.
 pub fn is_default(name: &str, value: &str) -> bool {
     DEFAULTS.iter().any(|(known, values)| *known == name && values.contains(&value))
 }

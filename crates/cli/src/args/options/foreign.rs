@@ -1,4 +1,4 @@
-//! fio's options that have no effect here, and fio's options that are refused because their effect is not built.
+//! fio's options that have no effect here, and those refused because they are not supported.
 
 use super::{Group, Kind, Meaning, Opt};
 

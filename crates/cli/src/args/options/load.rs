@@ -1,4 +1,4 @@
-//! fio's options for how hard, how fast and how long a job works.
+//! fio's options for the depth, the rate and the duration of a job.
 
 use super::super::cmdprio_draft;
 use super::super::job_draft::{percentiles, rates};
@@ -17,7 +17,7 @@ const fn job(
     Opt::job(Group::Load, name, accepts, help, apply)
 }
 
-/// The deepest queue that a thread may ask for.
+/// The maximum queue depth of a thread.
 const MAX_DEPTH: u32 = 65_536;
 /// The most threads of a job.
 pub const MAX_THREADS: u32 = 4_096;
@@ -81,7 +81,7 @@ pub const OPTIONS: &[Opt] = &[
     })
     .or(&["timeout"]),
     job("time_based", "", "begin again until the runtime is over", |d, v| {
-        // As in fio, any other number than 0 is yes: the runtime is often written here.
+        // As in fio, any number other than 0 means yes: users often put the runtime here.
         d.job.time_based = v.count(0..=u64::MAX)? != 0;
         Ok(())
     })

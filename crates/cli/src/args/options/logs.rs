@@ -14,7 +14,7 @@ const fn job(
     Opt::job(Group::Logs, name, accepts, help, apply)
 }
 
-/// An option that makes a log. Without a value its files are named after the job, which is known later.
+/// Defines an option for a log. Without a value its files are named after the job, whose name is not known yet.
 const fn log(name: &'static str, help: &'static str, apply: super::ApplyJob) -> Opt {
     Opt { kind: Kind::Optional, ..job(name, "PREFIX", help, apply) }
 }
@@ -158,10 +158,10 @@ pub const OPTIONS: &[Opt] = &[
     .flag(),
 ];
 
-/// The logs of the job called `name`, checked as a whole.
+/// Returns the logs of the job `name`, checked as a whole.
 ///
 /// # Errors
-/// If a name is no beginning of a file's name.
+/// If a prefix cannot begin a file name.
 pub fn finish(mut logs: Logs, name: &str) -> Result<Logs, UsageError> {
     let Logs { bw, iops, lat, hist, io, .. } = &mut logs;
     for prefix in [bw, iops, lat, hist, io].into_iter().flatten() {

@@ -1,7 +1,8 @@
-//! The one table of the options of `blkmq bench` and `blkmq sim`. Help, parsing and error messages are made from it.
+//! The single table of the options of `blkmq bench` and `blkmq sim`, from which help, parsing and error messages are
+//! generated.
 //!
-//! An option of fio is of one of three sorts: it has its effect here (its meaning is a function), it has no effect
-//! here and is accepted with the reason noted once, or its effect is not built and it is refused.
+//! Each option of fio is of one of three kinds: implemented here (by a function), without effect here and accepted with
+//! a note of the reason, or not supported and refused.
 
 mod contents;
 mod defaults;
@@ -28,7 +29,7 @@ pub use defaults::is_default;
 
 /// One option.
 pub struct Opt {
-    /// The name as fio spells it, or blkmq's own name where fio has no such option.
+    /// fio's name of the option, or blkmq's own if fio has no such option.
     pub name: &'static str,
     /// Other spellings.
     pub aliases: &'static [&'static str],
@@ -40,20 +41,20 @@ pub struct Opt {
     pub accepts: &'static str,
     /// The effect, in a line.
     pub help: &'static str,
-    /// The function or the reason that gives the option its meaning.
+    /// The function that implements the option, or the reason why it has no effect or is refused.
     pub meaning: Meaning,
 }
 
 /// Headings of the help.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
-    /// Where a job begins and ends.
+    /// The beginning and end of jobs.
     Jobs,
-    /// Where the I/O goes.
+    /// The target of the I/O.
     Files,
     /// Which I/Os a job issues.
     Pattern,
-    /// How many I/Os, how fast and how long.
+    /// The amount, rate and duration of I/O.
     Load,
     /// Whether contents are right.
     Verify,
@@ -63,7 +64,7 @@ pub enum Group {
     Compare,
     /// Options of simulations only.
     Virtual,
-    /// The form and the place of the output.
+    /// The format and destination of the output.
     Output,
     /// Accepted without effect, and refused.
     Foreign,
@@ -76,7 +77,7 @@ pub enum Kind {
     Flag,
     /// Always.
     Value,
-    /// It may have one.
+    /// The option takes an optional value.
     Optional,
 }
 
@@ -106,7 +107,7 @@ pub type ApplyRun = fn(&mut RunDraft, Value<'_>) -> Result<(), UsageError>;
 /// The meaning of an option.
 #[derive(Clone, Copy)]
 pub enum Meaning {
-    /// Where a job begins; handled before meanings are looked at.
+    /// Begins a job; handled before meanings are applied.
     Structure,
     /// An option of a job.
     Job(ApplyJob),
@@ -162,13 +163,14 @@ pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
     tables.into_iter().chain(others).chain(without).flatten()
 }
 
-/// The option called `name`. Dashes and underscores within it are alike.
+/// Returns the option called `name`. Dashes and underscores within names are equivalent.
 pub fn find(name: &str) -> Option<&'static Opt> {
     let name = name.replace('-', "_");
     all().find(|option| option.name == name || option.aliases.contains(&name.as_str()))
 }
 
-/// The only option that has a name which begins with `name`: a command line may leave the end out, as with fio.
+/// Returns the option whose name begins with `name`, if there is exactly one: as in fio, names on a command line may be
+/// abbreviated.
 pub fn find_beginning(name: &str) -> Option<&'static Opt> {
     let name = name.replace('-', "_");
     let begins = |option: &&Opt| {
@@ -178,7 +180,7 @@ pub fn find_beginning(name: &str) -> Option<&'static Opt> {
     found.next().filter(|_| !name.is_empty() && found.next().is_none())
 }
 
-/// The error for a name that is no option.
+/// Returns the error for an unknown option.
 pub fn unknown(name: &str) -> UsageError {
     let usable = all().filter(|option| !matches!(option.meaning, Meaning::Unsupported(_)));
     let names =

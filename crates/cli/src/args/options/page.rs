@@ -1,4 +1,4 @@
-//! The page `docs/fio-options.md` is made from the table, so that the two never differ.
+//! Generates `docs/fio-options.md` from the table, so that the two cannot differ.
 
 use super::{Meaning, defaults, find};
 
@@ -99,7 +99,7 @@ fn the_page_of_options_is_the_table() {
     }
 }
 
-/// Options that `fio --cmdhelp=all` of fio 3.33 lists and this table once did not know.
+/// Regression test: options listed by `fio --cmdhelp=all` of fio 3.33 were missing in the table.
 #[test]
 fn every_option_of_fio_is_known_by_name() {
     let names = "description name wait_for filename lockfile directory filename_format unique_filename opendir rw bs \

@@ -1,5 +1,5 @@
-//! fio's options for features that a study of schedulers does not need: known by name, and refused with the reason
-//! unless they are at their default; and options without effect here that are only used with refused options.
+//! fio's options for features that a study of schedulers does not need: recognised, and refused with the reason unless
+//! at their default; and options without effect here that are only used together with refused ones.
 
 use super::Opt;
 use super::foreign::{bare, not_built, valued};
@@ -91,7 +91,7 @@ pub const OPTIONS: &[Opt] = &[
     not_built("nowait", "an I/O waits where it must").flag(),
 ];
 
-/// Options of engines that have no meaning here.
+/// Options of I/O engines that have no equivalent here.
 const OF_ENGINES: &[&str] = &[
     "arguments",
     "bindname",
@@ -170,7 +170,7 @@ const OF_ENGINES: &[&str] = &[
     "xnvme_sync",
 ];
 
-/// Returns whether `name` is an option of an engine that has no meaning here.
+/// Returns whether `name` is an option of an I/O engine that has no equivalent here.
 pub fn is_of_an_engine(name: &str) -> bool {
     OF_ENGINES.contains(&name)
 }

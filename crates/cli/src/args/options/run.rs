@@ -21,7 +21,7 @@ const fn compare(
     Opt::run(Group::Compare, name, accepts, help, apply)
 }
 
-/// An option that sets a mode for every access that does not set that mode itself.
+/// Defines an option that sets a mode for every access without an explicit one.
 const fn mode(
     name: &'static str,
     accepts: &'static str,
@@ -49,7 +49,7 @@ const fn about_jobs(
     Opt { name, aliases: &[], group: Group::Jobs, kind: Kind::Value, accepts, help, meaning }
 }
 
-/// Options about jobs as such.
+/// Options about jobs in general.
 pub const JOBS: &[Opt] = &[
     about_jobs(
         "name",
@@ -105,7 +105,7 @@ pub const OPTIONS: &[Opt] = &[
         "NAME[:KEY=VALUE,...],...",
         "schedulers to compare, auto (as the groups ask for), or all (default)",
         |d, v| {
-            // A repeated option adds new names only; one list may repeat a name, to show the noise.
+            // A repeated option only adds new names; within one list a name may be repeated, to show noise.
             let mut more = SchedulerChoice::parse(v.text)?;
             more.retain(|choice| d.schedulers.iter().all(|known| known.text != choice.text));
             d.schedulers.extend(more);

@@ -1,4 +1,4 @@
-//! fio's options by which jobs steer each other or are watched, and those of zones.
+//! fio's options by which jobs influence or observe each other, and those of zones.
 
 use super::super::job_draft::rates;
 use super::super::value::Value;
@@ -36,7 +36,7 @@ fn is_strided(value: Value<'_>) -> Result<bool, UsageError> {
     }
 }
 
-/// `numa_mem_policy`, which has no effect where there is one node.
+/// `numa_mem_policy`, which has no effect on a single node.
 fn mem_policy(value: Value<'_>) -> Result<(), UsageError> {
     let policy = value.text.split(':').next().unwrap_or_default();
     match policy {

@@ -19,7 +19,7 @@ const fn job(
 /// The bytes of a file that is part of a pattern; of a long one, enough to see that it is too long.
 pub(super) fn bytes_of(name: &str) -> Result<Vec<u8>, String> {
     let failed = |e: std::io::Error| e.to_string();
-    // A device has no end, and even to open a pipe may take for ever.
+    // A device has no end, and opening a pipe may block for ever.
     if !std::fs::metadata(name).map_err(failed)?.is_file() {
         return Err("no regular file".into());
     }

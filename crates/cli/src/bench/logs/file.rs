@@ -17,7 +17,7 @@ struct State {
     failure: Option<io::Error>,
 }
 
-/// A thread's way to a file. Lines are written whole, in portions.
+/// A thread's buffered access to a file. Lines are written completely, in batches.
 pub(super) struct Sink {
     file: Arc<LogFile>,
     lines: String,
@@ -26,16 +26,16 @@ pub(super) struct Sink {
 }
 
 impl LogFile {
-    /// An empty file at `path`.
+    /// Creates an empty file at `path`.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         Ok(Self(Mutex::new(State { file: File::create(path)?, failure: None })))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A poisoned lock protects no half-done change: a portion is written by one call.
+        // A poisoned lock is harmless: each batch is written by one call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

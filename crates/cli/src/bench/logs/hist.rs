@@ -1,7 +1,7 @@
 //! A log of histograms of completion latency.
 //!
-//! Bins are fio's: the first 128 are a nanosecond each, and each further 64 are twice as wide as those before. Each
-//! step of `log_hist_coarseness` joins two neighbours.
+//! Bins are those of fio: the first 128 are one nanosecond wide, and each further 64 twice as wide as the previous
+//! ones. Each step of `log_hist_coarseness` joins two neighbours.
 
 use super::file::Sink;
 use super::window;
@@ -18,7 +18,7 @@ pub(super) struct Histograms {
     length: Nanos,
     coarseness: u8,
     window: u64,
-    /// By direction, once there was an I/O of it.
+    /// By direction; `None` until there is an I/O of it.
     seen: [Option<Seen>; 3],
 }
 

@@ -1,7 +1,7 @@
-//! `write_iolog`: the I/Os of a thread as they are issued, in version 3 of fio's form, which `read_iolog` of fio replays.
+//! `write_iolog`: the I/Os of a thread as issued, in version 3 of fio's format, which fio's `read_iolog` replays.
 //!
-//! After a line that names the version, a line is a time in microseconds, a file and an action: `add`, `open`, `close`, or
-//! `read`, `write`, `trim`, `sync` with the offset in the file and the length.
+//! The first line gives the version. Each further line has a time in microseconds, a file and an action: `add`, `open`,
+//! `close`, or `read`, `write`, `trim`, `sync` with the offset in the file and the length.
 
 use super::file::Sink;
 use crate::devices::path_of;
@@ -12,22 +12,22 @@ use blkmq_terminal::UsageError;
 
 /// The first line.
 const VERSION: &str = "fio version 3 iolog";
-/// The longest name of a file that fio reads.
+/// The longest file name that fio reads.
 const MAX_NAME: usize = 256;
 
 /// The log of a thread.
 pub(super) struct IoLog {
     sink: Sink,
-    /// The bytes of the device at which its files begin, in order, with their names.
+    /// The offsets on the device at which its files begin, in order, with their names.
     files: Vec<(u64, String)>,
     last: Nanos,
 }
 
-/// The files of `device`, and where each begins. A device that is no file is called by its name; `replay_redirect` of fio
-/// names another one.
+/// Returns the files of `device` and their offsets. A device other than a file appears under its own name; fio's
+/// `replay_redirect` replaces it.
 ///
 /// # Errors
-/// If a name does not fit into a log.
+/// If a name does not fit in a log.
 pub(super) fn files(device: &DeviceChoice) -> Result<Vec<(u64, String)>, UsageError> {
     let path = |text: &str| path_of(text).unwrap_or(&device.name).to_owned();
     let files = match device.files.as_slice() {

@@ -1,12 +1,12 @@
-//! fio's logs of I/Os: bandwidth, rate, latencies and histograms over time, in its formats and with its file names.
+//! fio's logs of I/Os: bandwidth, rate, latencies and histograms over time, with fio's formats and file names.
 //!
-//! Each thread has a [`Log`], which its worker notifies of every completed I/O. Entries go to the files in portions
-//! during the run, so that a log takes the same memory however long it becomes. A thread does not stop for an error of
-//! writing: the error is kept, and reported when the run is over.
+//! Each thread has a [`Log`], which its worker notifies of every completed I/O. Entries are written in batches during
+//! the run, so that the memory of a log is bounded. A thread does not stop on a write error: the error is kept, and
+//! reported after the run.
 //!
-//! A line is `time, value, direction, block size, priority`, with the offset before the priority if it is wanted; time
-//! is in milliseconds since counting began, or since the epoch. A line of a histogram is
-//! `time, direction, block size` and the bins. The log of `write_iolog` has a form of its own.
+//! A line is `time, value, direction, block size, priority`, with the offset before the priority if requested; time is
+//! in milliseconds since measurement began, or since the epoch. A line of a histogram is `time, direction, block size`
+//! and the bins. The log of `write_iolog` has a different format.
 
 mod file;
 mod hist;
@@ -42,7 +42,7 @@ struct Log {
     lat: Option<Latencies>,
     hist: Option<Histograms>,
     io: Option<IoLog>,
-    /// Times are those since the epoch.
+    /// Whether times count from the epoch.
     from_epoch: bool,
 }
 
@@ -56,10 +56,10 @@ enum Unit {
 }
 
 impl RunLogs {
-    /// The journal of thread `number` of `spec`, which runs `job`; `None` if the job has no log.
+    /// Returns the journal of thread `number` of `spec`, which runs `job`; `None` if the job has no log.
     ///
     /// # Errors
-    /// If a file cannot be made.
+    /// If a file cannot be created.
     pub fn journal(
         &mut self,
         plan: &Plan,
@@ -101,7 +101,7 @@ impl RunLogs {
         Ok(Some(Box::new(log)))
     }
 
-    /// The file of a log, shared by threads that write to the same one.
+    /// Returns the file of a log, shared by threads that write to the same file.
     fn sink(&mut self, path: String) -> Result<Sink, Failure> {
         let path = PathBuf::from(path);
         let file = match self.files.get(&path) {
@@ -116,7 +116,7 @@ impl RunLogs {
         Ok(Sink::new(file))
     }
 
-    /// The logs that could not be written to their end, a text each. To be asked when all threads have ended.
+    /// Returns a message for each log that was not written completely. Must be called after all threads have ended.
     pub fn incomplete(&self) -> Vec<String> {
         let failed = |(path, file): (&PathBuf, &Arc<LogFile>)| {
             file.failure().map(|why| format!("log {} is incomplete: {why}", path.display()))
@@ -127,7 +127,7 @@ impl RunLogs {
     }
 }
 
-/// The name of a log of completed I/Os.
+/// Returns the file name of a log of completed I/Os.
 fn name_of(prefix: &str, kind: &str, thread: Option<usize>) -> String {
     match thread {
         // fio counts threads from 1.

@@ -44,7 +44,7 @@ impl Rates {
         self.done[io.direction as usize] += amount;
     }
 
-    /// Writes the present window, which took so long. A direction without I/Os has no line.
+    /// Writes the present window, which lasted `length`. A direction without I/Os gets no line.
     fn close(&mut self, length: Nanos) {
         let end = Nanos(self.window * self.logs.avg.0 + length.0);
         let unit = if self.unit == Unit::Bytes { 1024 } else { 1 };
@@ -58,7 +58,7 @@ impl Rates {
         }
     }
 
-    /// The last window counts if at least half of it is over: the rate of a few I/Os in a moment says nothing.
+    /// The last window counts if at least half of it has passed: the rate of a few I/Os in a short time is meaningless.
     pub(super) fn end(&mut self, at: Nanos) {
         let length = self.logs.avg;
         let passed = Nanos(at.0.saturating_sub(self.window * length.0)).min(length);

@@ -1,5 +1,5 @@
-//! The parts of the page about groups, and about the state that the instances of a scheduler share. Without either,
-//! the parts are left out.
+//! The parts of the page about groups, and about the state shared by the instances of a scheduler. They are omitted if
+//! there is none.
 
 use super::super::group_figures::{columns, rows};
 use super::super::label::Varying;
@@ -10,7 +10,7 @@ use super::super::waits;
 use super::table;
 use blkmq_terminal::text_table::Align;
 
-/// The shares that groups had, beside the shares that are due to their weights.
+/// Adds the shares that groups had, beside the shares due to their weights.
 pub(super) fn shares(m: &mut Markup, report: &Report, looks: &Looks) {
     let mut plot = Markup::default();
     let Some((drawn, of)) = svg::shares(&mut plot, report, looks) else { return };
@@ -44,7 +44,7 @@ pub(super) fn figures(m: &mut Markup, report: &Report) {
     }
 }
 
-/// How many requests schedulers let to the device, and their reasons.
+/// Adds how many requests schedulers let to the device, and why.
 pub(super) fn governors(m: &mut Markup, report: &Report) {
     let varying = Varying::of(report);
     let governed: Vec<&Run> =

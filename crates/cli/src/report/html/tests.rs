@@ -2,8 +2,8 @@ use super::super::group::GroupResult;
 use super::super::sample;
 use super::*;
 
-/// A minimal markup parser, as simple as the markup here: checks nesting and quoting, and returns the tags in order.
-/// Panics where the text is not well-formed.
+/// A minimal markup parser, sufficient for this page: checks nesting and quoting, and returns the tags in order. Panics
+/// if the text is not well-formed.
 pub fn tags(page: &str) -> Vec<String> {
     let (mut open, mut seen): (Vec<String>, Vec<String>) = (vec![], vec![]);
     let mut rest = page.strip_prefix("<!DOCTYPE html>\n").expect("a page says that it is HTML");
@@ -30,7 +30,7 @@ pub fn tags(page: &str) -> Vec<String> {
     seen
 }
 
-/// The end of the tag that `text` begins with, quotes considered.
+/// Returns the end of the tag at the beginning of `text`, respecting quotes.
 fn tag_end(text: &str) -> usize {
     let mut is_quoted = false;
     for (at, c) in text.char_indices() {
@@ -59,8 +59,8 @@ fn the_page_is_well_formed_and_has_its_parts() {
     assert_eq!(count(&tags, "tr"), 20);
     // Four plots; one legend of two schedulers and two ways to share, and two kinds of merge.
     assert_eq!(count(&tags, "svg"), 4 + 2 + 2 + 2);
-    // Of the first scheduler three points of a curve, three dots for each of three latencies, seven markers and the rest
-    // of the points on each of three distributions, and the legend's.
+    // Of the first scheduler: three points of a curve, three dots for each of three latencies, seven markers and the
+    // remaining points on each of three distributions, and the legend.
     assert!(count(&tags, "circle") > 3 + 9 + 3 * 7);
     for text in ["blkmq bench --rw=randread", "Some CPU @ 2.0GHz", "15.5M", "No run was"] {
         assert_eq!(page.contains(text), text != "No run was", "{text}");
@@ -126,8 +126,8 @@ fn groups_are_drawn_against_their_weights_and_listed() {
     report.runs[1].shared = sample::governed();
     let page = render(&report);
     let found = tags(&page);
-    // The tables of the runs, of their jobs, of their queues, of their groups and, in one of them, of their waits, and of
-    // the state that the instances of one of them share.
+    // Tables of the runs, their jobs, their queues, their groups, in one of them their waits, and the state shared by
+    // the instances of a scheduler.
     assert_eq!(count(&found, "table"), 7);
     for text in [
         "Shares of groups",
@@ -141,7 +141,7 @@ fn groups_are_drawn_against_their_weights_and_listed() {
     let bars = page.split("Share of bytes of each group").nth(1).expect("a plot");
     let bars = &bars[..bars.find("</svg>").expect("it ends")];
     assert_eq!(bars.matches("<rect").count(), 10);
-    // One group of each run did nothing.
+    // One group of each run did no I/O.
     assert_eq!(bars.matches("class=\"error\"").count(), 8);
 
     let many = sample::groups().all.into_iter().cycle().take(100);
@@ -231,7 +231,7 @@ fn no_two_labels_of_an_axis_are_alike() {
     }
 }
 
-/// The edge of the plot that a label stands at.
+/// Returns the edge of the plot at which a label is placed.
 fn edge(place: &str) -> String {
     let of =
         |name: &str| place.split(name).nth(1).and_then(|it| it.split('"').next()).map(String::from);
@@ -261,7 +261,7 @@ fn text_can_be_read_on_a_narrow_screen() {
     assert!(sheet.contains(".scroll, .plot { overflow-x: auto; max-width: 100%; }"));
 }
 
-/// Reads of a disk beside writes into its cache had a median between both, that no I/O took.
+/// Regression test: reads of a disk together with writes to its cache had a median between the two, which no I/O took.
 #[test]
 fn kinds_of_io_have_plots_of_their_own() {
     let mut report = sample::comparison();

@@ -1,4 +1,4 @@
-//! The figures of queues as such: their groups, and the state that the instances of their scheduler share.
+//! The figures of queues: their groups, and the state shared by the instances of their scheduler.
 
 use super::super::group::{Groups, Waited};
 use super::super::model::{OpTimes, Report, STAGES};
@@ -58,7 +58,7 @@ enum Statistic {
 }
 
 impl<'a> Details<'a> {
-    /// The entries of every run that has any such figures.
+    /// Returns the entries of every run with such figures.
     pub(super) fn all(report: &'a Report) -> Vec<Self> {
         let runs = report.runs.iter().enumerate();
         let details = runs.map(|(run, it)| Self {

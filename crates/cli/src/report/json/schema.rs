@@ -32,7 +32,7 @@ pub(super) struct Document<'a> {
     blkmq: About<'a>,
 }
 
-/// An object of blkmq's own: the facts that a reader needs to judge and to repeat the report.
+/// An object added by blkmq: the facts needed to judge and to repeat the report.
 #[derive(serde::Serialize)]
 struct About<'a> {
     command: &'a str,
@@ -98,7 +98,7 @@ struct Job<'a> {
     blkmq: Queue<'a>,
 }
 
-/// An object of blkmq's own: the queue that the job used, and its counts.
+/// An object added by blkmq: the queue of the job, and its counts.
 #[derive(serde::Serialize)]
 struct Queue<'a> {
     run: usize,
@@ -137,7 +137,7 @@ struct Queue<'a> {
     end_fsync_ns: Option<u64>,
 }
 
-/// An object of blkmq's own: how many runs there are of those that were planned.
+/// An object added by blkmq: the numbers of finished and planned runs.
 #[derive(serde::Serialize)]
 struct Missing {
     runs: usize,
@@ -145,7 +145,7 @@ struct Missing {
     signal: Option<i32>,
 }
 
-/// An object of blkmq's own: the job's verification.
+/// An object added by blkmq: the job's verification.
 #[derive(serde::Serialize)]
 struct Verify {
     verified: u64,
@@ -159,7 +159,7 @@ struct Sync {
     lat_ns: Times,
 }
 
-/// The place of a run among those of the report.
+/// The position of a run in the report.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     index: usize,
@@ -229,7 +229,7 @@ impl<'a> Job<'a> {
             let share = (100.0 * ratio(direction.bw_samples.mean, total)).min(100.0);
             Some(Transfer::new(&direction, share, shown, job.percentiles_of))
         };
-        // As in fio, flushes are left out where all transfers are one.
+        // As in fio, flushes are omitted if all transfers are combined.
         let sync = (job.unified != Unified::Mixed).then(|| Sync {
             total_ios: job.sync.total_ios,
             lat_ns: Times::new(job.sync.lat.as_ref(), shown),

@@ -1,5 +1,5 @@
-//! JSON laid out as fio lays it out: ` : ` between key and value, and six decimals. Scripts that search
-//! fio's output by line find their lines.
+//! Formats JSON as fio does: ` : ` between key and value, and six decimals, so that scripts that search fio's output by
+//! line find their lines.
 
 use std::io::{self, Write};
 

@@ -9,10 +9,10 @@ use super::super::model::Report;
 use super::super::{percentile, sample};
 use super::*;
 
-/// fio's keys, one path a line; made by hand from the output of fio 3.33.
+/// fio's keys, one path per line, written by hand from the output of fio 3.33.
 const KEYS: &str = include_str!("../testdata/fio-keys.txt");
 
-/// The paths of all keys. Objects with data as keys, and blkmq's own objects, are not entered.
+/// Returns the paths of all keys, without descending into objects with data as keys or added by blkmq.
 fn paths(value: &Value) -> BTreeSet<String> {
     fn walk(value: &Value, path: &str, found: &mut BTreeSet<String>) {
         match value {
@@ -40,7 +40,7 @@ fn parsed(report: &Report, detail: Detail) -> Value {
     serde_json::from_str(&render(report, detail)).expect("the report is JSON")
 }
 
-/// The described paths; `*` stands for read, write and trim, and a line `path: a b c` for several keys.
+/// Returns the described paths; `*` stands for read, write and trim, and a line `path: a b c` for several keys.
 fn described() -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for line in KEYS.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
@@ -91,7 +91,7 @@ fn s_fio_json() {
     }
 }
 
-/// The kind of number or other value behind each key, so that a float does not stand for an integer.
+/// Returns the kind of number or other value at each key, so that a float does not replace an integer.
 fn kinds(value: &Value, path: &str) -> Vec<(String, &'static str)> {
     let kind = match value {
         Value::Object(map) => {
@@ -253,7 +253,7 @@ fn flushes_are_timed_like_other_io() {
     assert_eq!(bins.values().filter_map(Value::as_u64).sum::<u64>(), 3);
 }
 
-/// A job has the name of its case behind its own, and each run its own reporting groups.
+/// A job has the name of its case appended, and each run its own reporting groups.
 #[test]
 fn jobs_of_several_runs_are_told_apart() {
     let mut report = sample::shared();

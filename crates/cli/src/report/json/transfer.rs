@@ -61,7 +61,7 @@ pub(super) struct Times {
     bins: Map<u64, u64>,
 }
 
-/// The distributions of a latency that fio prints beside its summary.
+/// The distributions of a latency that fio prints in addition to its summary.
 #[derive(Clone, Copy)]
 pub(super) enum Show<'a> {
     Summary,
@@ -70,7 +70,7 @@ pub(super) enum Show<'a> {
 }
 
 impl<'a> Show<'a> {
-    /// Everything that a report with this detail shows of `job`.
+    /// Returns everything about `job` that a report with this detail shows.
     pub(super) fn all(detail: Detail, job: &'a JobResult) -> Self {
         match detail {
             Detail::Plain => Self::Percentiles(&job.percentiles),
@@ -148,7 +148,7 @@ impl Times {
         }
     }
 
-    /// The values that fio prints where nothing was timed.
+    /// Returns the values that fio prints if nothing was timed.
     fn none() -> Self {
         Self {
             min: 0,

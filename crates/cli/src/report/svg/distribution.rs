@@ -1,4 +1,4 @@
-//! Completion latencies as cumulative distributions: the share of the I/Os that took no longer than a given time.
+//! Completion latencies as cumulative distributions: the share of the I/Os that took at most a given time.
 
 use super::super::label::Varying;
 use super::super::markup::Markup;

@@ -18,7 +18,7 @@ pub(super) type Ticks = Vec<(f64, String)>;
 
 /// The surroundings of the curves.
 pub(super) struct Frame<'a> {
-    /// The description of the graph, in words.
+    /// The textual description of the graph.
     pub(super) says: &'a str,
     /// The quantity on the horizontal axis.
     pub(super) across: &'a str,
@@ -30,15 +30,15 @@ pub(super) struct Frame<'a> {
 
 /// A curve in pixels.
 pub(super) struct Curve {
-    /// The classes that give it its look.
+    /// The classes that determine its style.
     pub(super) class: String,
-    /// Its name, shown under the pointer.
+    /// The name, shown as a tooltip.
     pub(super) name: String,
     /// The points from left to right.
     pub(super) points: Vec<(f64, f64)>,
     /// The marker of some of the points.
     pub(super) shape: Shape,
-    /// The values of the points, shown under the pointer; without them the curve has no markers.
+    /// The values of the points, shown as tooltips; without them the curve has no markers.
     pub(super) values: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn frame(m: &mut Markup, frame: &Frame<'_>, content: impl FnOnce(&mut
 /// Markers on a curve.
 const MARKERS: usize = 7;
 
-/// Draws curves, with their markers at different places: of curves that coincide, each can be seen.
+/// Draws curves, with staggered markers so that coinciding curves can be distinguished.
 pub(super) fn curves(m: &mut Markup, all: &[Curve]) {
     for (number, Curve { class, name, points, shape, values }) in all.iter().enumerate() {
         let line: Vec<String> =

@@ -13,7 +13,7 @@ use super::scale::Log;
 use super::{bar, line};
 use blkmq_lab::workload::Direction;
 
-/// Draws the latencies, of one kind of I/O or of all, of the runs that have any; returns whether there was one.
+/// Draws the latencies, of one kind of I/O or of all, of the runs that have any. Returns whether there was one.
 pub fn latencies(m: &mut Markup, report: &Report, looks: &Looks, kind: Option<Direction>) -> bool {
     let varying = Varying::of(report);
     let timed: Vec<(usize, Latency)> = report

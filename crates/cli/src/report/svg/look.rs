@@ -1,5 +1,5 @@
-//! The look of runs, the same in every plot: each scheduler has a colour and a marker of its own, and a line pattern tells
-//! apart what else differs.
+//! The style of runs, the same in every plot: each scheduler has its own colour and marker, and a line pattern
+//! distinguishes everything else.
 
 use super::super::label::{Varying, scheduler};
 use super::super::markup::{Attributes, Markup, Px};
@@ -46,7 +46,7 @@ impl Shape {
         Self::Dash,
     ];
 
-    /// The corners, for a radius of 1; none for a circle.
+    /// Returns the corners, for a radius of 1; none for a circle.
     fn corners(self) -> &'static [(f64, f64)] {
         match self {
             Self::Circle => &[],
@@ -74,7 +74,7 @@ impl Shape {
     }
 }
 
-/// Draws a marker that shows `title` under the pointer.
+/// Draws a marker with the tooltip `title`.
 pub fn mark(
     m: &mut Markup,
     shape: Shape,
@@ -94,7 +94,7 @@ pub fn mark(
     titled(m, "polygon", &[("class", &class), ("points", &points)], title);
 }
 
-/// The looks of the runs of a report.
+/// The styles of the runs of a report.
 pub struct Looks {
     schedulers: Vec<String>,
     varying: Varying,
@@ -102,7 +102,7 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// The looks of all runs of `report`, which hold for plots of a part of them as well.
+    /// Returns the styles of all runs of `report`, which also apply to plots of a subset.
     pub fn of(report: &Report) -> Self {
         let varying = Varying::of(report);
         let mut looks = Self { schedulers: Vec::new(), varying, ways: Vec::new() };
@@ -117,7 +117,7 @@ impl Looks {
         looks
     }
 
-    /// The difference besides the scheduler: the access and the scope, or else the number of threads.
+    /// Returns the difference other than the scheduler: the access and the scope, or else the number of threads.
     fn way(&self, run: &Run) -> String {
         match (self.varying.access, self.varying.scope, self.varying.threads) {
             (true, true, _) => format!("{}, {}", run.access, run.scope),
@@ -161,7 +161,7 @@ impl Looks {
         })
     }
 
-    /// The names of the ways, and their line patterns; none if there is only one.
+    /// Returns the names of these differences, and their line patterns; none if there is only one.
     pub fn ways(&self) -> impl Iterator<Item = (&str, &'static str)> {
         let several = self.ways.len() > 1;
         let named = self.ways.iter().enumerate().filter(move |_| several);

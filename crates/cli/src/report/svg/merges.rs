@@ -1,4 +1,4 @@
-//! How many bios needed no request of their own, and where they were merged: a stacked bar for each run.
+//! The share of bios that needed no separate request, and where they were merged: a stacked bar for each run.
 
 use super::super::label::Varying;
 use super::super::markup::Markup;
@@ -12,7 +12,7 @@ use super::scale::Linear;
 /// The greys of plug, back, front, request and discard: colours belong to schedulers.
 pub const KINDS: [&str; 5] = ["g0", "g1", "g2", "g3", "g4"];
 
-/// Draws the merges; returns whether there were any.
+/// Draws the merges. Returns whether there were any.
 pub fn merges(m: &mut Markup, report: &Report) -> bool {
     let share = |run: &Run| 100.0 * run.counters.merged_share();
     let most = report.runs.iter().map(share).fold(0.0, f64::max);
@@ -45,7 +45,7 @@ pub fn merges(m: &mut Markup, report: &Report) -> bool {
     true
 }
 
-/// A percentage with as many decimals as tell small ones apart: `12.5 %`, `0.0015 %`.
+/// Formats a percentage with enough decimals to distinguish small ones: `12.5 %`, `0.0015 %`.
 fn fine(value: f64) -> String {
     let digits =
         if value > 0.0 { (1.0 - value.log10().floor()).clamp(1.0, 9.0) as usize } else { 0 };

@@ -31,7 +31,7 @@ pub struct Drawn {
     pub spans: usize,
     /// Spans in all.
     pub of: u64,
-    /// Whether the plot shows the path of heads, and not parts side by side.
+    /// Whether the plot shows the path of heads, rather than parallel parts.
     pub heads: bool,
 }
 

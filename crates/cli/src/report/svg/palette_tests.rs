@@ -1,4 +1,4 @@
-//! The colours of the style sheet, as readers with two kinds of colour blindness see them: both themes, all pairs.
+//! The colours of the style sheet as seen with two kinds of colour blindness: both themes, all pairs.
 
 /// The least distance of two colours of a theme (CIE76). About 2.3 can just be noticed side by side.
 const LEAST: f64 = 20.0;
@@ -6,13 +6,13 @@ const LEAST: f64 = 20.0;
 const LEAST_OF_FOUR: f64 = 30.0;
 /// The least contrast of a colour to the page, as for large text and graphics.
 const CONTRAST: f64 = 3.0;
-/// The least distance of two greys of the kinds of merge, which stand side by side in one bar.
+/// The minimum distance of two greys of the kinds of merge, which are adjacent in one bar.
 const LEAST_OF_GREYS: f64 = 10.0;
 
 type Matrix = [[f64; 3]; 3];
 
-/// Linear sRGB as it is seen with all cones, without those for long waves (protanopia), and without those for middle
-/// waves (deuteranopia): the matrices of Machado, Oliveira and Fernandes (2009), severity 1.
+/// Linear sRGB as seen with all cones, without long-wave cones (protanopia), and without middle-wave cones
+/// (deuteranopia): the matrices of Machado, Oliveira and Fernandes (2009), severity 1.
 const SIGHTS: [(&str, Matrix); 3] = [
     ("all cones", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
     (
@@ -87,7 +87,7 @@ fn every_reader_can_tell_the_colours_apart() {
     check(include_str!("../html.css"));
 }
 
-/// The live page of a server has the same colours, and so the same checks.
+/// The live page of a server uses the same colours, so the same checks apply.
 #[test]
 fn every_reader_of_the_live_page_can_tell_the_colours_apart() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/src/http/page/style.css");

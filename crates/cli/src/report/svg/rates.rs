@@ -1,5 +1,5 @@
-//! I/Os per second: curves over the number of threads where there are at least three numbers, and a bar
-//! for each run otherwise. Error bars reach from the slowest to the fastest repetition.
+//! I/Os per second: curves over the number of threads if there are at least three numbers, otherwise a bar for each
+//! run. Error bars extend from the slowest to the fastest repetition.
 
 use super::super::label::{Series, Varying, series};
 use super::super::markup::Markup;

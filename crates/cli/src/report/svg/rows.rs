@@ -1,5 +1,5 @@
-//! The frame of a plot with one row for each run: the name and a figure above the marks, an axis below all rows. The plot
-//! is as narrow as the screen of a phone.
+//! The frame of a plot with one row for each run: the name and a figure above the marks, an axis below all rows. The
+//! plot fits the screen of a phone.
 
 use super::super::markup::Markup;
 use super::{line, sized, text};
@@ -14,7 +14,7 @@ pub const RIGHT: f64 = WIDTH - 24.0;
 const ROW: f64 = 42.0;
 const MIDDLE: f64 = 28.0;
 const TOP: f64 = 22.0;
-/// Longer names are cut; the whole name shows under the pointer.
+/// Longer names are shortened; the tooltip shows the full name.
 const NAME_CHARS: usize = 36;
 
 /// A row without its marks.
@@ -33,7 +33,7 @@ pub struct Axis {
     pub figures: &'static str,
 }
 
-/// Draws the frame, and the marks of each row by `mark` (which is given the row's number and the middle of the row).
+/// Draws the frame, and calls `mark` to draw the marks of each row (with the row's number and its middle).
 pub fn rows(
     m: &mut Markup,
     says: &str,
@@ -60,7 +60,7 @@ pub fn rows(
     });
 }
 
-/// The name, or its two ends: the scheduler stands at the beginning and the number of threads at the end.
+/// Returns the name, or its beginning and end: the scheduler is at the beginning and the number of threads at the end.
 fn shortened(name: &str) -> String {
     let chars: Vec<char> = name.chars().collect();
     if chars.len() <= NAME_CHARS {

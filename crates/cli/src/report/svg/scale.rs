@@ -26,7 +26,7 @@ impl Linear {
         Self { end: scale.step * (scale.end / scale.step).ceil().max(1.0), ..scale }
     }
 
-    /// Zero at pixel `from`, and `max` itself at pixel `to`: for an axis that ends where its quantity does, as time.
+    /// Maps zero to pixel `from` and `max` to pixel `to`: for an axis that ends with its quantity, such as time.
     pub fn ending(max: f64, from: f64, to: f64) -> Self {
         let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
         let decade = 10f64.powi((max / 5.0).log10().floor() as i32);
@@ -43,7 +43,7 @@ impl Linear {
     /// Round values, from zero to the last one on the scale.
     pub fn ticks(&self) -> impl Iterator<Item = f64> + use<> {
         let step = self.step;
-        // A whole number of steps may come out as a little less.
+        // A whole number of steps may be computed as slightly less.
         let steps = (self.end / step + 1e-6).floor() as u32;
         (0..=steps).map(move |n| step * f64::from(n))
     }

@@ -12,8 +12,8 @@ use super::{bar, line};
 /// The most bars of one plot; more of them cannot be read.
 const MOST: usize = 60;
 
-/// Draws the shares of all groups but the roots; returns the number of bars drawn and the number of all bars, if
-/// there is one.
+/// Draws the shares of all groups but the roots. Returns (bars drawn, bars in total), or `None` if there is nothing to
+/// draw.
 pub fn shares(m: &mut Markup, report: &Report, looks: &Looks) -> Option<(usize, usize)> {
     let varying = Varying::of(report);
     let runs = report.runs.iter().enumerate();
