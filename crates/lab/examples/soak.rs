@@ -1,4 +1,4 @@
-//! Runs many scenarios on all cores, or a given one: the program behind `cargo xtask soak`.
+//! Runs many scenarios on all cores, or a given one: the program of `cargo xtask soak`.
 //!
 //! ```text
 //! soak [--first SEED] [--seeds N]      seeds from SEED on; prints what they reached
@@ -20,7 +20,7 @@ use std::{panic, thread};
 
 /// Failures that are shrunk and shown.
 const SHOWN: usize = 3;
-/// Runs that shrinking one failure may take: some seconds.
+/// The most runs for shrinking one failure: some seconds.
 const RUNS: u32 = 3000;
 
 struct Args {
@@ -58,7 +58,7 @@ impl Args {
 }
 
 fn main() -> ExitCode {
-    // A panic is a finding, and is shown with the events that lead to it.
+    // A panic is a finding, and is reported with the events that led to it.
     panic::set_hook(Box::new(|_| {}));
     let done = Args::parse(std::env::args().skip(1)).and_then(|args| match &args.replay {
         Some(line) => replay(line),

@@ -1,13 +1,12 @@
-//! Visits in time: a policy that holds requests back is asked again, and a hardware queue is visited when its device
-//! has named a time.
+//! Checks that the engine returns in time: it must ask a policy again that holds requests back, and visit a hardware
+//! queue at the time that its device has named.
 //!
-//! A policy that waits also states the event: a time, or a completion; and in both cases a completion is a reason to
-//! ask again ([`Pick`]). Tags, budgets and a busy device can be reasons not to ask. So [`Asking`] demands only that
-//! an idle device does not stay idle while a policy waits to be asked.
+//! A policy that waits names the event, a time or a completion; a completion is a reason to ask again in both cases
+//! ([`Pick`]). Tags, budgets and a busy device can be reasons not to ask. So [`Asking`] demands only that an idle
+//! device does not stay idle while a policy waits to be asked.
 //!
-//! A hardware queue must be visited at the time that its device names, and 3 ms after RESOURCE. Any thread may visit
-//! it earlier. A visit that is not much later keeps I/Os from waiting for nothing (`spec/framework.md` section 16,
-//! points 6 and 8).
+//! A hardware queue must be visited at the time that its device names, and 3 ms after RESOURCE. Any thread may visit it
+//! earlier. If the visit is much later, I/Os wait for no reason (`spec/framework.md` section 16, points 6 and 8).
 
 use crate::violation::Violation;
 use blkmq_core::{HwQueue, Instant, Nanos};
@@ -31,7 +30,7 @@ struct Wait {
 }
 
 impl Asking {
-    /// No policy waits. A question may come up to `slack` late.
+    /// No policy waits. A policy may be asked up to `slack` late.
     pub(crate) fn new(elevators: u16, hw_queues: u16, slack: Nanos) -> Self {
         let hw_queues_per_elevator = hw_queues / elevators;
         Self { waits: vec![None; elevators.into()], hw_queues_per_elevator, slack }

@@ -1,12 +1,13 @@
-//! The common part of every virtual CPU: a submitter, habits, a state, and the costs of actions. Other modules decide
-//! which I/Os it submits.
+//! The common part of every virtual CPU: a submitter, habits, a state, and the costs of actions. Other modules choose
+//! the I/Os.
 //!
-//! A CPU that is caught in mid-run makes other CPUs find the elevator busy; in a simulation on one thread this would
-//! otherwise never happen. Habits are independent of the client: batches, being caught in mid-run, absences.
+//! A CPU that is interrupted in the middle of a run makes other CPUs find the elevator busy; otherwise this could never
+//! happen in a simulation on one thread. Habits are independent of the client: batches, interruptions in a run,
+//! absences.
 //!
-//! The figures of [`Costs::TYPICAL`] are round numbers of the size that measurements of the engine give; a claim
-//! about speed needs a real machine. The costs serve to order events: whether an I/O arrives while another thread is
-//! in the elevator depends on how long that thread stays there.
+//! The figures of [`Costs::TYPICAL`] are round numbers near measurements of the engine; a claim about speed needs a
+//! real machine. The costs order events: whether an I/O arrives while another thread is in the elevator depends on how
+//! long that thread stays there.
 
 use blkmq_core::{Instant, Nanos, Rng};
 use blkmq_engine::{Queue, Run, Submitter};
@@ -65,8 +66,8 @@ impl<P: Send + 'static> Body<P> {
         matches!(self.state, State::Caught { .. })
     }
 
-    /// Begins a turn. A CPU that is caught in mid-run spends the turn with its run; then the result is the time of
-    /// the next turn.
+    /// Begins a turn. A CPU that is caught in a run spends the turn on that run; then the result is the time of the
+    /// next turn.
     pub(crate) fn resume(&mut self, now: Instant, costs: &Costs) -> Option<Next> {
         match std::mem::replace(&mut self.state, State::Awake) {
             State::Caught { run, steps } => Some(self.go_on(now, costs, run, steps)),
@@ -103,8 +104,8 @@ impl<P: Send + 'static> Body<P> {
         Nanos(self.rng.below(self.habits.caught.gap.0 + 1))
     }
 
-    /// The run of its elevator, if the CPU is to be caught this time and the elevator is free. With some accesses all
-    /// threads wait for the one inside; there no CPU is caught.
+    /// The run of its elevator, if the CPU is to be caught in this turn and the elevator is free. Under accesses for
+    /// which all threads wait for the one inside, no CPU is caught.
     pub(crate) fn begin_run(&mut self, queue: &Queue<P>) -> Option<Run<P>> {
         let strikes = self.habits.caught.chance.strikes(&mut self.rng);
         strikes.then(|| queue.begin_run(self.submitter.hw()))?
@@ -117,7 +118,7 @@ impl<P: Send + 'static> Body<P> {
         self.gap()
     }
 
-    /// If the CPU is to stop this time in the middle of a flush: for how long.
+    /// If the CPU is to stop in this flush: for how long.
     pub(crate) fn stall(&mut self) -> Option<Nanos> {
         if !self.habits.stalls.strikes(&mut self.rng) || !self.submitter.begin_flush() {
             return None;
@@ -126,7 +127,7 @@ impl<P: Send + 'static> Body<P> {
         Some(Nanos(self.rng.below(self.habits.stall.0 + 1)))
     }
 
-    /// If the CPU is to be absent this time: for how long.
+    /// If the CPU is to be absent in this turn: for how long.
     pub(crate) fn absence(&mut self) -> Option<Nanos> {
         let strikes = self.habits.absent.strikes(&mut self.rng);
         strikes.then(|| Nanos(self.rng.below(self.habits.absence.0 + 1)))
@@ -155,11 +156,11 @@ impl Permille {
     }
 }
 
-/// Being caught in mid-run: the CPU takes the run of its elevator and keeps it, like a thread that is interrupted,
+/// Interruptions in a run: the CPU takes the run of its elevator and keeps it, like a thread that is interrupted,
 /// descheduled, or simply slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caught {
-    /// The chance per turn. It needs an elevator that is free at that moment.
+    /// The chance per turn, if the elevator is free.
     pub chance: Permille,
     /// The most passes made while it is caught; the number is drawn from 0 up.
     pub steps: u32,
@@ -178,16 +179,16 @@ pub struct Habits {
     pub absent: Permille,
     /// The longest absence.
     pub absence: Nanos,
-    /// The chance that it stops between leaving a batch in staging and telling any thread of it, instead of flushing
-    /// it in one go: like a thread that is descheduled in the worst place.
+    /// The chance that a flush stops after the batch is in staging and before another thread is notified, as if the
+    /// thread were descheduled at the worst point.
     pub stalls: Permille,
     /// The longest stop.
     pub stall: Nanos,
-    /// The chance per turn that it asks for one of its I/Os to be cancelled: before it flushes, and once more after
-    /// that. The I/O is drawn from all I/Os that have not completed.
+    /// The chance per turn that it cancels one of its I/Os: once before the flush, and once after it. The I/O is drawn
+    /// from all that have not completed.
     pub cancels: Permille,
-    /// When its client wants nothing more and every I/O has ended, the CPU leaves instead of parking: it will neither
-    /// poll nor be woken.
+    /// When its client is finished and every I/O has ended, the CPU leaves instead of parking: it will neither poll nor
+    /// be woken.
     pub leaves: bool,
 }
 
@@ -207,7 +208,7 @@ impl Habits {
         }
     }
 
-    /// The longest time that it may keep other CPUs waiting, if a pass takes `step`.
+    /// The longest time for which it may block other CPUs, if a pass takes `step`.
     pub(crate) fn longest(&self, step: Nanos) -> Nanos {
         let held = if self.caught.chance == Permille(0) {
             0
@@ -235,8 +236,8 @@ pub struct Costs {
     pub step: Nanos,
     /// Between a wake-up and the first action of the woken thread.
     pub wake: Nanos,
-    /// How long a waiting thread stays awake before it sleeps. A thread that is woken in that time has been awake all
-    /// the while, and continues after a [`poll`](Self::poll).
+    /// How long a waiting thread stays awake before it sleeps. A thread woken within that time counts as awake
+    /// throughout, and continues after a [`poll`](Self::poll).
     pub spin: Nanos,
 }
 
@@ -252,7 +253,7 @@ impl Costs {
         spin: Nanos(20_000),
     };
 
-    /// A random machine: each cost is up to four times the typical one, and may be next to nothing.
+    /// A random machine: each cost is up to four times the typical one, and may be almost zero.
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         let mut some = |typical: Nanos| Nanos(1 + rng.below(4 * typical.0));
         let Self { push, flush, poll, reap, step, wake, .. } = Self::TYPICAL;
@@ -263,8 +264,8 @@ impl Costs {
             reap: some(reap),
             step: some(step),
             wake: some(wake),
-            // Only a job's thread stays awake before it sleeps; under oracles a CPU sleeps immediately, which
-            // is the harder case.
+            // Only a job's thread stays awake before it sleeps; under oracles a CPU sleeps immediately, which is the
+            // harder case.
             spin: Self::TYPICAL.spin,
         }
     }

@@ -3,20 +3,20 @@
 use blkmq_core::Instant;
 use blkmq_engine::{Completion, Io};
 
-/// The payload of an I/O, for clients and oracles: the key of the [`Stamp`](crate::Stamp) that goes with the I/O
-/// through the engine and must be returned with it. Derived from the cookie.
+/// The payload of an I/O, for clients and oracles: the key of the [`Stamp`](crate::Stamp) that passes through the
+/// engine with the I/O and must come back with it. Derived from the cookie.
 pub type Payload = u64;
 
-/// The next wish of a client.
+/// What a client wants next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Want {
     /// This I/O. The world chooses its cookie and payload.
     Io(Io<Payload>),
-    /// Nothing before an I/O of its own has completed.
+    /// No I/O until one of its own has completed.
     Completion,
     /// Nothing before this time.
     At(Instant),
-    /// Nothing for ever.
+    /// No further I/O.
     Nothing,
 }
 
@@ -26,8 +26,8 @@ pub trait Client {
     /// I/Os that have not ended.
     fn next(&mut self, now: Instant, in_flight: u32) -> Want;
 
-    /// The engine took an I/O of this client: some time after the client returned it, if a batch was full or credit
-    /// was missing.
+    /// The engine took an I/O of this client, possibly some time after the client returned it: the batch may have been
+    /// full, or credit missing.
     fn submitted(&mut self, _now: Instant, _io: &Io<Payload>) {}
 
     /// One of its I/Os has ended.

@@ -1,11 +1,10 @@
-//! Contents: the data that a read may find, that must be there in the end, and that a power cut may take.
+//! Contents of blocks: the data that a read may find, that must exist in the end, and that a power cut may lose.
 //!
-//! This is the view from outside, as an application would keep it: only the submitted I/Os, the time of their
-//! submission, and the time and the result of their end. A write takes place at some moment in between; a failed
-//! write, perhaps not at all. So a read may find any write that had not certainly been overwritten when the read was
-//! submitted. After a power cut more is allowed: a block may then also hold a write that was overwritten, but by no
-//! write that was promised to be durable. [`PowerCuts`] has the number and the kind of the cuts, and [`Mains`] reads
-//! the surviving contents.
+//! This is the view of an application: it knows the submitted I/Os, the time of each submission, and the time and the
+//! result of each end. A write takes place at some moment in between; a failed write may not take place at all. So a
+//! read may find any write that had not certainly been overwritten when the read was submitted. After a power cut more
+//! is allowed: a block may also hold an overwritten write, unless the write that replaced it was promised to be
+//! durable. [`PowerCuts`] has the number and the kind of the cuts, and [`Mains`] reads the surviving contents.
 //!
 //! The unit is a logical block, which is never torn. Zeroes and discards count as writes of zeroes, as they do for
 //! the devices that store.
@@ -28,11 +27,11 @@ struct Written {
     what: Found,
     submitted: Moment,
     ended: Option<Moment>,
-    /// The write succeeded, and with no power cut while it was in flight: it has taken place.
+    /// The write succeeded, without a power cut while it was in flight: it has taken place.
     certain: bool,
     /// The write was durable when it ended.
     durable: bool,
-    /// The moment since when it has certainly been overwritten.
+    /// The moment since when it is certainly overwritten; `None` if it may still be there.
     over: Option<Moment>,
 }
 
@@ -127,7 +126,7 @@ impl Contents {
         }
     }
 
-    /// The engine did not take `io`, or it was cancelled before any device had any part of it.
+    /// The engine did not take `io`, or it was cancelled before any device got a part of it.
     pub(crate) fn withdrawn(&mut self, io: &Io<Payload>) {
         let Some(flight) = self.flights.remove(&io.payload) else { return };
         if io.op.is_write() && io.op != Op::Flush {
@@ -221,8 +220,8 @@ impl Contents {
         Ok(())
     }
 
-    /// The power was cut; checks the remaining contents, which `look` reads. `all`: the whole machine lost power, so
-    /// that no I/O in flight will end any more. Returns how many blocks lost their newest write.
+    /// After a power cut, checks the remaining contents, which `look` reads. `all`: the whole machine lost power, so
+    /// that I/Os in flight will never end. Returns how many blocks lost their newest write.
     pub(crate) fn cut(
         &mut self,
         all: bool,
@@ -292,7 +291,7 @@ fn survivor(history: &[Written], flushed: Moment, found: &[Found]) -> Result<Fou
 pub struct PowerCuts {
     /// The number of cuts.
     pub most: u32,
-    /// Only the device loses its power, and the queue continues with it; else the machine does, and a new queue
+    /// Only the device loses power, and the queue continues with it; otherwise the whole machine does, and a new queue
     /// is built around the device.
     pub device_only: bool,
     /// The longest time from the beginning to the first cut, or from one cut to the next.

@@ -26,11 +26,11 @@ pub(crate) struct Cpu {
     client: Box<dyn Client>,
     /// Cookies of the I/Os that it has pushed and not reaped.
     in_flight: Vec<u64>,
-    /// An I/O that the client wants and for which there was no credit.
+    /// An I/O that the client wanted, refused for lack of credit.
     refused: Option<Io<Payload>>,
     /// I/Os of the client that have not ended.
     outstanding: u32,
-    /// The client wants nothing more.
+    /// The client wants no more I/Os.
     finished: bool,
 }
 
@@ -54,7 +54,7 @@ impl Cpu {
         }
     }
 
-    /// Returns whether the client has no more wishes.
+    /// Returns whether the client wants no more I/Os.
     pub(crate) fn is_finished(&self) -> bool {
         self.finished
     }
@@ -105,7 +105,7 @@ impl Cpu {
         })
     }
 
-    /// May ask for one of its I/Os to be cancelled.
+    /// With the chance of its habits, cancels one of its I/Os.
     fn cancel(&mut self, turn: &Turn<'_>) {
         if self.in_flight.is_empty() || !self.body.habits.cancels.strikes(&mut self.body.rng) {
             return;

@@ -1,4 +1,4 @@
-//! Which I/Os the engine may divide: those that the device does not take whole, and long ones beside a latency goal.
+//! Which I/Os the engine may divide: those that exceed a limit of the device, and long ones beside a latency goal.
 
 use crate::Payload;
 use blkmq_core::{IoFlags, Limits, Op, SECTOR_SIZE};

@@ -1,11 +1,11 @@
-//! Draws a scenario from a seed, swarm style: each run has some features off and others far too strong.
+//! Draws a scenario from a seed, swarm style: each run disables some features and exaggerates others.
 //!
-//! Uniform parameters would make all runs alike, and rare combinations would never be seen. So most numbers are drawn
-//! by magnitude, and most features are off in most runs.
+//! Uniform parameters would make all runs alike, and rare combinations would hardly occur. So most numbers are drawn by
+//! magnitude, and most features are off in most runs.
 //!
-//! A device is its kind, its parameters, and the faults in it or around it. Parameters are drawn by name, for every
-//! device that has them, since devices share the names of null_blk. So a device joins by its name in [`DEVICES`]; its
-//! other parameters stay at their defaults, or as they are written there.
+//! A device consists of its kind, its parameters, and the faults in or around it. Parameters are drawn by name, for
+//! every device that has them, since devices share the names of null_blk. To add a device, enter its name in
+//! [`DEVICES`]; its other parameters stay at their defaults, or at the values given there.
 
 use crate::load::{Load, Pattern};
 use crate::scenario::{BEGINS, Bounds, MACHINE, STATS};
@@ -91,7 +91,7 @@ impl Scenario {
             power: power(dice, stores),
             begin: Instant::ZERO,
         };
-        // These are drawn last, so that the draws do not influence any other choice.
+        // Drawn last, so that these draws do not change any other choice.
         let modes = modes(&mut dice.0, access);
         let (_, stats) = dice.among(&STATS);
         let begin = dice.among(&BEGINS);
@@ -108,7 +108,7 @@ impl Scenario {
 }
 
 impl Scenario {
-    /// If the device has failures, makes several owners share requests, so that a failed request is taken apart.
+    /// If the device has failures, lets several owners share requests, so that a failed request has to be taken apart.
     fn with_shared_failures(mut self) -> Self {
         if ["error=", "badblocks="].iter().any(|fault| self.device.contains(fault)) {
             self.nomerges = NoMerges::All;
@@ -127,7 +127,7 @@ impl Scenario {
     }
 }
 
-/// Modes that go with `access`; as often as not its default ones.
+/// Modes that fit `access`; half of the time its defaults.
 pub(crate) fn modes(rng: &mut Rng, access: Access) -> Modes {
     fn some<M: Copy>(dice: &mut Dice, all: &[M]) -> Option<M> {
         dice.sometimes(2, |dice| dice.among(all))
@@ -143,7 +143,7 @@ pub(crate) fn modes(rng: &mut Rng, access: Access) -> Modes {
     modes
 }
 
-/// A bound on the requests that the device holds; as often as not, no bound.
+/// A limit on the requests at the device; half of the time, none.
 pub(crate) fn device_depth(rng: &mut Rng) -> DeviceDepth {
     let mut dice = Dice(rng.clone());
     let depth = dice.sometimes(2, |dice| dice.magnitude(1, 64) as u32);
@@ -241,7 +241,7 @@ fn load(dice: &mut Dice, stores: bool) -> Load {
     for weight in &mut ops {
         *weight = dice.among(&[0, 0, 1, 10]);
     }
-    // There are writes in any case.
+    // There are always writes.
     ops[1] = ops[1].max(1);
     Load {
         pattern: dice.among(&Pattern::ALL).1,
@@ -258,8 +258,8 @@ fn load(dice: &mut Dice, stores: bool) -> Load {
     }
 }
 
-/// The devices that are drawn, by their names in the registry, each with a frequency equal to its number of entries.
-/// Parameters behind a comma are always given, `NAME,size=64` say.
+/// The devices to draw from, by their names in the registry, each with a frequency equal to its number of entries.
+/// Parameters behind a comma are always set, as in `NAME,size=64`.
 const DEVICES: &[&str] =
     &["null", "null", "null", "null", "memory", "memory", "disk", "flash,size=1", "cloud"];
 
@@ -354,7 +354,7 @@ fn inner_faults(dice: &mut Dice, text: &mut String) {
     pair(text, "timeout_resets", dice.among(&[0, 0, 1, 3]));
 }
 
-/// The device of faults around that device, without the part behind its colon.
+/// The fault-injecting device around that device, without the part behind its colon.
 fn outer_faults(dice: &mut Dice, inside: &str) -> String {
     let mut text = "faults".to_owned();
     for name in [
@@ -371,8 +371,8 @@ fn outer_faults(dice: &mut Dice, inside: &str) -> String {
             pair(&mut text, name, dice.among(&["0.01", "0.1", "0.5"]));
         }
     }
-    // The device answers the engine's questions about a late request some day, but not after any number of them: the
-    // timeout is not much shorter than the longest service time, where that is known.
+    // The device answers the engine's questions about a late request eventually, but the number of questions is
+    // limited: the timeout must not be much shorter than the longest service time, where that is known.
     if inside.contains(",completion_nsec=") && !inside.contains(",mbps=") {
         pair(&mut text, "timeout_nsec", dice.magnitude(1_500_000, 100_000_000));
     }

@@ -1,10 +1,9 @@
 //! Checks the promises of flushes, FUA and PREFLUSH against the flushes that the device really did
 //! (`spec/framework.md` section 12).
 //!
-//! A flush makes durable the data that was finished before the flush began. So a bare flush, and data that asks for a
-//! flush ahead of it, needs a flush that began after its own submission; data that has to be durable itself needs a
-//! flush that began after the data was finished, unless the device does FUA. The I/O may end only after that flush
-//! has succeeded.
+//! A flush makes durable the data that was finished before the flush began. So a bare flush, or data with PREFLUSH,
+//! needs a flush that began after its own submission; data with FUA needs a flush that began after the data was
+//! finished, unless the device supports FUA. The I/O may end only after that flush has succeeded.
 
 use crate::Payload;
 use crate::violation::{Stage, Violation};
@@ -25,7 +24,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// The device has had no part of the data.
+    /// The device has had no part of its data.
     pub(crate) const NONE: Self = Self { stage: Stage::Submitted, served: Moment(0) };
 }
 
@@ -36,7 +35,7 @@ pub struct FlushFates {
     pub succeeded: u64,
     /// Flushes that ended with an error.
     pub failed: u64,
-    /// Flushes that the device requeued, or that the engine tries again; counted each time.
+    /// Flushes that the device requeued, or that the engine retries; counted each time.
     pub requeued: u64,
 }
 
@@ -104,7 +103,8 @@ impl Durable {
         self.flushing.insert((hw, tag), now);
     }
 
-    /// The device returned a request; if it was a flush, it has ended, or with `None` is to come again.
+    /// The device returned a request; if it was a flush, it has ended with `result`, or will be issued again if that is
+    /// `None`.
     pub(crate) fn gave_back(&mut self, hw: HwQueue, tag: Tag, result: Option<IoResult>) {
         let Some(began) = self.flushing.remove(&(hw, tag)) else { return };
         match result {

@@ -1,11 +1,10 @@
 //! Conservation: every I/O goes to the device and back to its submitter once, whole and with its own payload. Bare
-//! flushes do not go there, but need a flush that does (`durable.rs`). An I/O that ends cancelled must not be at the
-//! device, nor have been served, and its submitter must have asked for the cancellation.
+//! flushes do not reach the device, but need a flush that does (`durable.rs`). An I/O that ends cancelled must not be
+//! at the device, nor have been served, and its submitter must have requested the cancellation.
 //!
-//! An I/O may reach the device in parts, if the device cannot take it whole. The places of the cuts are not
-//! predicted: the ledger notes every bio that arrives, and in the end the parts must make up the I/O. A missing part
-//! never reached the device, and the only permitted reason is a failed flush ahead of it. A divided I/O is not
-//! cancelled.
+//! An I/O may reach the device in parts if it exceeds a limit of the device. The ledger does not predict the cuts: it
+//! records every bio that arrives, and in the end the parts must make up the I/O. A missing part never reached the
+//! device, and the only permitted reason is a failed flush before it. A divided I/O is not cancelled.
 
 use crate::Payload;
 use crate::division::{Takes, may_be_shortened};
@@ -84,7 +83,7 @@ impl Entry {
         self.io.sector + u64::from(self.io.sectors)
     }
 
-    /// Checks that `bio` is this I/O, or a valid part of it besides those seen so far. The error is the reason.
+    /// Checks that `bio` is this I/O, or a new valid part of it. The error is the reason.
     fn check_part(&self, takes: &Takes, shortens: bool, bio: &Seen) -> Result<(), &'static str> {
         let io = &self.io;
         if bio.sector < io.sector || bio.end() > self.end() {
@@ -127,7 +126,7 @@ impl Entry {
         all
     }
 
-    /// Checks that the I/O may end with `result`. It may when all its parts have ended, with the first error in
+    /// Checks that the I/O may end with `result`: all its parts must have ended, and `result` is the first error in
     /// ascending order.
     fn check_end(&self, durable: &Durable, result: IoResult) -> Result<(), Violation> {
         let stages = |was| Violation::Stages { cookie: self.io.cookie, was, now: Stage::Ended };
@@ -142,8 +141,8 @@ impl Entry {
         if result.is_ok() { Ok(()) } else { Err(stages(Stage::Served(Ok(())))) }
     }
 
-    /// Checks that the I/O may have been cancelled. It may if that was asked for, and no part of it is at the device or
-    /// was served.
+    /// Checks that the I/O may end cancelled: a cancellation was requested, and no part of it is at the device or was
+    /// served.
     fn check_cancelled(&self, takes: &Takes) -> Result<(), Violation> {
         let wrong = |was| Err(Violation::Stages { cookie: self.io.cookie, was, now: Stage::Ended });
         if let Some(part) = self.parts.values().find(|part| part.progress.stage != Stage::Submitted)
@@ -183,7 +182,7 @@ impl Ledger {
         (cookie, payload_of(self.life, cookie))
     }
 
-    /// Payloads are those of the device's life number `life` from now on.
+    /// Payloads belong to life number `life` of the device from now on.
     pub(crate) fn begin_life(&mut self, life: u32) {
         self.life = life;
     }
@@ -224,13 +223,13 @@ impl Ledger {
     /// The engine took the I/O with this cookie, the last one that was offered.
     pub(crate) fn pushed(&mut self, cookie: u64) {
         let entry = &self.ios[cookie as usize];
-        // The first parts of a divided I/O may have moved on while the others were pushed.
+        // The first parts of a divided I/O may have been served already while the others were pushed.
         if entry.parts.is_empty() && self.takes.whole(&entry.io) {
             self.durable.pushed(cookie);
         }
     }
 
-    /// The engine did not take the last offered I/O: then the device must have had no part of it.
+    /// The engine did not take the last offered I/O: then the device must not have seen any part of it.
     pub(crate) fn withdraw(&mut self, cookie: u64) -> Result<(), Violation> {
         assert_eq!(cookie + 1, self.ios.len() as u64, "the last one");
         let entry = self.ios.pop().ok_or(Violation::Unknown { cookie })?;
@@ -291,7 +290,7 @@ impl Ledger {
         self.durable.taken(&io)
     }
 
-    /// The device wants the bio back later.
+    /// The device requeued the bio.
     pub(crate) fn put_back(&mut self, bio: Bio) -> Result<(), Violation> {
         self.go(bio, Stage::AtDevice, Stage::Submitted)
     }
@@ -321,7 +320,7 @@ impl Ledger {
         }
         if completion.result == Err(IoError::CANCELLED) {
             entry.check_cancelled(&self.takes)?;
-            // The device will get no part of it any more.
+            // The device will get no further part of it.
             self.bios += u64::from(entry.parts.is_empty());
             self.cancelled += 1;
         } else {
@@ -333,7 +332,7 @@ impl Ledger {
     }
 
     /// Checks a request that arrived on `hw` for `op` with these flags, made of `bios`. The bios must be parts of
-    /// submitted I/Os, follow each other, and be allowed in one request.
+    /// submitted I/Os, be contiguous, and be allowed in one request.
     pub(crate) fn check_request(
         &mut self,
         hw: HwQueue,
@@ -380,7 +379,7 @@ impl Ledger {
             }
             end = bio.end();
         }
-        // A discard of several ranges keeps the start of the first range that it was made of.
+        // A merged discard of several ranges keeps the start of its first range.
         if op != Op::Discard && first.sector != sector {
             return wrong("it does not begin with its first bio");
         }
@@ -395,7 +394,7 @@ mod tests {
 
     const BY: SubmitterId = SubmitterId(1);
 
-    /// A ledger with one write with these flags, of 8 sectors to a device that takes 4 at a time and has this cache.
+    /// A ledger with one write with these flags, of 8 sectors, to a device that takes 4 at a time and has this cache.
     fn ledger_of(cache: WriteCache, flags: IoFlags) -> (Ledger, Completion<Payload>) {
         let mut ledger = Ledger::new(Limits { max_sectors: 4, ..Limits::default() }, cache);
         let (cookie, payload) = ledger.next();

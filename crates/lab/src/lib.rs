@@ -1,12 +1,12 @@
 //! The laboratory: whole queues in virtual time, and workloads for virtual and real time alike.
 //!
 //! It has three parts. [`workload`] turns a job in fio's terms into a stream of I/Os and a thread that issues it;
-//! `blkmq bench` drives it with real threads, a [`simulation`] on virtual CPUs. [`observe`] puts observers beside a
-//! queue's policies and devices, in either time: [`trace`]s, [`elevator_log`]s. The rest is the simulator for finding
-//! bugs: a [`World`] in which virtual CPUs take turns at one [`Subject`], a queue of the very same code as in
-//! production, with witnesses beside its policy and its device. [`soak`](soak::soak) draws a [`Scenario`] from a
-//! seed, runs it and reports a failure in a line that repeats it and that can be shrunk; the same line gives the same
-//! run, bit for bit. `doc/simulator.md` explains it from the outside.
+//! `blkmq bench` runs it on real threads, a [`simulation`] on virtual CPUs. [`observe`] attaches observers to a queue's
+//! policies and devices, in either time: [`trace`]s, [`elevator_log`]s. The rest is the simulator that searches for
+//! bugs: a [`World`] in which virtual CPUs take turns at one [`Subject`], a queue with the same code as in production,
+//! with witnesses around its policy and its device. [`soak`](soak::soak) draws a [`Scenario`] from a seed, runs it and
+//! reports a failure as one line that can be repeated and shrunk; the same line gives the same run, bit for bit.
+//! `doc/simulator.md` explains it for users.
 //!
 //! To write an experiment: implement [`Client`], which chooses the I/Os of a CPU, give each CPU a [`Plan`] with its
 //! [`Habits`], build the [`Subject`] from a configuration, and run a [`World`] over both. To see that a check can

@@ -1,6 +1,6 @@
 //! The I/Os of the CPUs of a random scenario: every operation, in patterns that merge, collide and mix.
 //!
-//! This is no realistic workload; those are in [`workload`](crate::workload). This load serves to find unforeseen
+//! Not a realistic workload; those are in [`workload`](crate::workload). This load searches for unforeseen
 //! combinations.
 
 use crate::stamp::Memory;
@@ -11,15 +11,15 @@ use blkmq_core::{
 };
 use blkmq_engine::Io;
 
-/// The places of I/Os.
+/// The sectors of I/Os.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pattern {
-    /// Each CPU goes sequentially through a region of its own, next to that of the next CPU.
+    /// Each CPU goes sequentially through its own region, next to that of the next CPU.
     Sequential,
     /// Each CPU takes every n-th block of one region, with n the number of CPUs, so that neighbours come from
     /// different CPUs.
     Interleaved,
-    /// Each CPU goes backwards through a region of its own.
+    /// Each CPU goes backwards through its own region.
     Backwards,
     /// Anywhere in the common region.
     Random,
@@ -44,7 +44,7 @@ const HOT: u64 = 16;
 /// The common load of all CPUs of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
-    /// The places of its I/Os.
+    /// How the sectors of its I/Os are chosen.
     pub pattern: Pattern,
     /// Weights of reads, writes, flushes, discards and write-zeroes.
     pub ops: [u16; 5],
@@ -54,11 +54,11 @@ pub struct Load {
     pub blocks: u32,
     /// Owners, at least 1; each I/O has one of them.
     pub owners: u32,
-    /// Whether I/Os have priorities of their own.
+    /// I/Os have priorities of their own.
     pub prios: bool,
     /// The chance that an I/O has flags that bar merging.
     pub flags: Permille,
-    /// The chance that an I/O has a deadline. If any has, the queue forecasts.
+    /// The chance that an I/O has a deadline. If it is not 0, the queue forecasts.
     pub deadlines: Permille,
     /// The chance that a CPU pauses before an I/O.
     pub pause: Permille,
@@ -84,7 +84,7 @@ impl Load {
         range: 0,
     };
 
-    /// Blocks behind the regions into which an I/O may reach.
+    /// Blocks behind the regions that an I/O may reach.
     fn beyond(&self) -> u64 {
         HOT + u64::from(self.blocks)
     }
@@ -159,7 +159,7 @@ impl LoadClient {
         }
     }
 
-    /// The sectors of an I/O of so many at most, at this place, that has `most` parts at most.
+    /// Shortens an I/O of at most this many sectors, at this position, to at most `most` parts.
     fn within_parts(&self, most: u32, (op, sector, sectors): (Op, u64, u32)) -> u32 {
         let range = self.load.range * (self.limits.logical_block_size / SECTOR_SIZE);
         let most = most as usize;

@@ -1,7 +1,7 @@
 //! The operator of the queue: changes its plan while I/O runs, and freezes or quiesces it for a while.
 //!
-//! The changes come one after the other; each is drawn from the seed when its time has come, and stepped as the
-//! runtime steps it. They come to an end, so that the run can end.
+//! One change follows another; each is drawn from the seed at its time, and stepped as the runtime steps it. Their
+//! number is limited, so that the run can end.
 
 use crate::draw;
 use crate::oracle::{Evidence, Oracle};
@@ -101,7 +101,7 @@ impl Operator {
         (self.done < self.meddling.most).then(|| now + self.some(self.meddling.pause))
     }
 
-    /// Returns whether a hold must continue. It lasts for a while from the moment at which it was reached.
+    /// Returns whether a hold must continue. It lasts for a while from the moment at which it took effect.
     fn is_held(&mut self, now: Instant, reached: bool) -> bool {
         match self.until {
             Some(until) => now < until,
@@ -118,7 +118,7 @@ impl Operator {
         self.doing = match self.rng.below(8) {
             0 => Doing::Freezing(queue.freeze()),
             1 => {
-                // Duties that arise from here on are due when the hold ends.
+                // Duties that arise from now on are due when the hold ends.
                 oracle.with(|oracle| oracle.hold(now, true));
                 Doing::Quiescing(queue.quiesce())
             }
@@ -200,7 +200,7 @@ impl Operator {
             1 => groups.set_max(&name, some_limits(&mut self.rng, 2)),
             2 => groups.set_promise(&name, some_goal(&mut self.rng, 2)),
             3 => groups.add(&group_name(1 + self.rng.below(100) as u16), &name).map(|_| ()),
-            // One group stays, so that there is something to change.
+            // One group always stays, so that there is something to change.
             _ if number > 1 => groups.remove(&name),
             _ => Ok(()),
         };

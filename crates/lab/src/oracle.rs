@@ -1,9 +1,10 @@
-//! The conditions that must hold in a run, fed by witnesses around the policy and the device and by the world.
+//! The conditions that must hold in a run, checked from the reports of the witnesses around the policy and the device,
+//! and of the world.
 //!
 //! The first violation is kept, since witnesses are called from inside the engine and cannot end a run; the world
-//! asks after each event. A panic of the engine is a violation too, and needs no oracle. A hash of all events makes
-//! two runs comparable bit for bit: FNV-1a over 64-bit words, not for secrets, and not to be changed lightly, since
-//! hashes of old runs may be written down somewhere.
+//! checks after each event. A panic of the engine is a violation too, and needs no oracle. A hash of all events makes
+//! two runs comparable bit for bit: FNV-1a over 64-bit words, not for secrets. Do not change it lightly: hashes of old
+//! runs may be recorded somewhere.
 
 use crate::Payload;
 use crate::asking::{Asking, Promises};
@@ -48,7 +49,7 @@ pub(crate) struct Evidence {
     /// The contents of a device that stores.
     contents: Option<Contents>,
     shape: DeviceShape,
-    /// The most requests at the device, if there is a bound besides its tags.
+    /// The most requests at the device, if there is a limit besides its tags.
     budget: Option<u32>,
     /// Driver tags at the device, by hardware queue, or all under 0 if they are shared.
     tags: BTreeSet<(u16, Tag)>,
@@ -56,9 +57,9 @@ pub(crate) struct Evidence {
     refused: BTreeSet<u16>,
     /// Requests that the device wanted back later, at the tail, and has not taken since.
     tails: BTreeSet<(u16, Tag)>,
-    /// By pool: the tokens that were out at the last look, and the number of all tokens.
+    /// By pool: the tokens in use at the last check, and the number of all tokens.
     tokens: Vec<(u32, u32)>,
-    /// Times that the device had no room.
+    /// The number of times that the device had no room.
     busy: u64,
     /// The queue is held: nothing is issued, and so nothing is late.
     held: bool,
@@ -81,7 +82,7 @@ pub(crate) enum Return {
     Again,
     /// It stays with its hardware queue, behind the requests that wait there.
     Tail,
-    /// It stays with its hardware queue, ahead of the requests that wait there, and comes again in runs.
+    /// It stays with its hardware queue, ahead of the requests that wait there, and will be offered again as runs.
     Apart,
 }
 
@@ -98,7 +99,7 @@ pub(crate) struct Offer {
 }
 
 impl Oracle {
-    /// An oracle for a queue with `elevators` elevators around a device of this shape, with so many budgets. `slack`:
+    /// An oracle for a queue with `elevators` elevators around a device of this shape, with this many budgets. `slack`:
     /// how late a CPU may be.
     pub(crate) fn new(
         (shape, budget): (DeviceShape, Option<u32>),
@@ -131,7 +132,7 @@ impl Oracle {
         })))
     }
 
-    /// Reads the evidence, or adds to it. A planted bug may have made a witness panic; its evidence is still right.
+    /// Reads or adds to the evidence. A planted bug may have made a witness panic; its evidence is still valid.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Evidence) -> R) -> R {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -173,7 +174,7 @@ impl Evidence {
         self.asking.put_off(now);
     }
 
-    /// The queue now has `elevators` elevators, with policies that have not answered yet, and so many budgets.
+    /// The queue now has `elevators` elevators, whose policies have not answered yet, and this many budgets.
     pub(crate) fn rebuilt(&mut self, elevators: u16, budget: Option<u32>) {
         self.budget = budget;
         self.tokens.clear();
@@ -208,7 +209,7 @@ impl Evidence {
         self.note(Kind::Act, now, [who, 0, 0]);
     }
 
-    /// `by` is about to push `io`. Returns it as the engine will get it.
+    /// `by` is about to push `io`. Returns `io` as the engine will get it.
     pub(crate) fn announced(&mut self, by: SubmitterId, io: Io<Payload>) -> Io<Payload> {
         let (cookie, payload) = self.ledger.next();
         let io = Io { cookie, payload, ..io };
@@ -230,7 +231,7 @@ impl Evidence {
         &mut self.contents
     }
 
-    /// The memory of I/Os: whether they carry bytes, and how it lies.
+    /// The memory of I/Os: whether they carry bytes, and how it is laid out.
     pub(crate) fn memory(&self) -> Memory {
         Memory { stores: self.contents.is_some(), range: self.ledger.takes.range }
     }
@@ -255,7 +256,7 @@ impl Evidence {
         }
     }
 
-    /// The submitter asks for the I/O with this cookie to be cancelled.
+    /// The submitter requests the cancellation of the I/O with this cookie.
     pub(crate) fn asked_to_cancel(&mut self, now: Instant, by: SubmitterId, cookie: u64) {
         self.note(Kind::Cancel, now, [by.0.into(), cookie, 0]);
         let verdict = self.ledger.unwanted(cookie);
@@ -282,7 +283,7 @@ impl Evidence {
         }
     }
 
-    /// All requests of the policy that serves `hw` were withdrawn: it need not be asked any more.
+    /// All requests of the policy that serves `hw` were withdrawn: it need not be asked until it holds some again.
     pub(crate) fn emptied(&mut self, hw: HwQueue) {
         self.asking.emptied(hw);
     }
@@ -454,20 +455,20 @@ impl Evidence {
         }
     }
 
-    /// Checks that no more are used than there are.
+    /// Checks that no more are in use than exist.
     pub(crate) fn check_use(&mut self, what: &'static str, used: u32, of: u32) {
         if used > of {
             self.judge(Err(Violation::TooMany { what, used, of }));
         }
     }
 
-    /// Checks the tokens of each pool: the number that is out, and the number of all. After a reduction too many may
-    /// be out, but their number must not grow.
+    /// Checks each pool of tokens, given (tokens in use, all tokens). After a reduction too many may be in use, but
+    /// their number must not grow.
     pub(crate) fn check_tokens(&mut self, pools: &[(u32, u32)]) {
         // Nothing is known about a new pool: it may have had more tokens at first.
         self.tokens.resize(pools.len(), (0, u32::MAX));
         for (pool, &(out, of)) in pools.iter().enumerate() {
-            // Some tokens may have been taken between the last look and a reduction.
+            // Some tokens may have been taken between the last check and a reduction.
             let (out_before, of_before) = std::mem::replace(&mut self.tokens[pool], (out, of));
             self.check_use("tokens", out, of.max(of_before).max(out_before));
         }
@@ -478,8 +479,8 @@ impl Evidence {
         self.ledger.submitted()
     }
 
-    /// The number of their bios that the device has seen, more than one for an I/O that it did not take whole, plus
-    /// the I/Os that were cancelled before they reached it.
+    /// The number of their bios that the device has seen, several for a divided I/O, plus the I/Os that were cancelled
+    /// before they reached it.
     pub(crate) fn bios(&self) -> u64 {
         self.ledger.bios()
     }
@@ -499,7 +500,7 @@ impl Evidence {
         self.ledger.durable.fates()
     }
 
-    /// Times that the device had no room.
+    /// The number of times that the device had no room.
     pub(crate) fn busy(&self) -> u64 {
         self.busy
     }

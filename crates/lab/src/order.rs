@@ -1,14 +1,14 @@
-//! The device's order is the policy's, and so are its requests: they arrive on each hardware queue in the order of
-//! their picks, and owners share one only where the policy has agreed.
+//! The device's order and requests are the policy's: requests arrive on each hardware queue in the order of their
+//! picks, and owners share a request only with the policy's consent.
 //!
-//! The order includes requests that the device refuses, because they wait ahead of all others, and requests that it
-//! puts back, because the policy picks them again, or because they wait behind the requests picked by then. Flushes
-//! bypass the policy and must not be passed to this module.
+//! The order includes requests that the device refuses, since they wait ahead of all others, and requests that it
+//! requeues, since the policy picks them again, or they wait behind the requests picked by then. Flushes bypass the
+//! policy and must not be passed to this module.
 //!
-//! To the engine all owners are alike; the policy decides, each time, whether an I/O may join another owner's
-//! request. Where it agreed, there is a *seam*. Seams are collected per request beside the policy, and go with the
-//! request when it is picked; at the device there must be one wherever the owner changes from one bio to the next.
-//! Within a plug the policy is not asked, and so only I/Os of one owner may be merged there.
+//! The engine does not distinguish owners; the policy decides each time whether an I/O may join another owner's
+//! request. Its consent leaves a *seam*. Seams are collected per request in the recorder of the policy, and travel with
+//! the request when it is picked; at the device there must be one wherever the owner changes from one bio to the next.
+//! Within a plug the policy is not asked, so only I/Os of one owner may be merged there.
 
 use crate::ledger::{Bio, Seen};
 use crate::violation::Violation;
@@ -44,7 +44,7 @@ impl Order {
         self.0[usize::from(hw.0)].push_back((what, seams));
     }
 
-    /// The device returned this request on `hw`, to come again without being picked.
+    /// The device returned this request on `hw`; it will be offered again without being picked.
     pub(crate) fn stays(&mut self, hw: HwQueue, what: Picked) {
         self.picked(hw, what, Vec::new());
     }
@@ -118,8 +118,8 @@ impl Agreements {
 pub(crate) struct Neighbours(BTreeSet<(Bio, Bio)>);
 
 impl Neighbours {
-    /// A request made of `bios`, each with its owner, was offered on `hw`, and had these `seams` when it was picked;
-    /// no seams if it is offered again.
+    /// Checks a request made of `bios`, each with its owner, that was offered on `hw` and had these `seams` when it was
+    /// picked; no seams if it is offered again.
     pub(crate) fn check(
         &mut self,
         hw: HwQueue,

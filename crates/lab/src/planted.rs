@@ -1,6 +1,7 @@
-//! Planted bugs: each breaks one promise, so that a run can show that the oracles notice it.
+//! Planted bugs: each breaks one promise, to show that the oracles notice it.
 //!
-//! They sit where the engine cannot tell them from real bugs: between it and the policy, the device, or the host.
+//! They are injected between the engine and the policy, the device, or the host, where the engine cannot tell them from
+//! real bugs.
 
 use crate::Stamp;
 use crate::timeline::Wakes;
@@ -22,9 +23,9 @@ pub enum Bug {
     LostRequest,
     /// The device answers every third flush without doing it.
     SwallowedFlush,
-    /// The device answers every twentieth write without doing it, and only a read can tell.
+    /// The device answers every twentieth write without executing it. Only a read can detect that.
     LostWrite,
-    /// The device answers every flush and does nothing, and only a power cut can tell.
+    /// The device answers every flush without executing it. Only a power cut can detect that.
     IdleFlush,
     /// The device does not name the time of its next event.
     SilentDevice,
@@ -40,7 +41,7 @@ pub enum Bug {
     SwappedPlug,
     /// The policy is not notified of every twentieth request that passes it by.
     SilentPass,
-    /// The policy is not given every twentieth request that comes alone, which is issued.
+    /// Every twentieth request that comes alone is issued without being given to the policy.
     SilentAdmission,
 }
 
@@ -71,14 +72,14 @@ const REQUESTS: u32 = 50;
 const FLUSHES: u32 = 3;
 /// One write in `WRITES` is not done.
 const WRITES: u32 = 20;
-/// One pick, or one request that passes or comes alone, in `PICKS` goes wrong.
+/// One pick, or one passing or single request, in `PICKS` goes wrong.
 const PICKS: u32 = 20;
 /// One plug in `PLUGS` leaves in the wrong order.
 const PLUGS: u32 = 3;
 /// One withdrawn request in `WITHDRAWALS` is kept.
 const WITHDRAWALS: u32 = 3;
 
-/// Counts, and is true at each `every`-th count.
+/// Counts; returns true at every `every`-th call.
 fn strikes(count: &mut u32, every: u32) -> bool {
     *count += 1;
     count.is_multiple_of(every)
@@ -100,7 +101,7 @@ pub(crate) fn in_device(bug: Option<Bug>, queues: DeviceQueues<Stamp>) -> Device
     broken(bug, queues)
 }
 
-/// The device, with the bug in it if no witness beside a device can see the bug.
+/// The device, with the bug inside it if a witness beside the device cannot see the bug.
 pub(crate) fn inside(bug: Option<Bug>, queues: DeviceQueues<Stamp>) -> DeviceQueues<Stamp> {
     match bug {
         Some(bug @ (Bug::LostWrite | Bug::IdleFlush)) => broken(bug, queues),
@@ -214,7 +215,7 @@ impl BrokenPolicy {
         first: RequestId,
     ) -> RequestId {
         match self.bug {
-            // The token that was taken for the first request goes with the second.
+            // The token taken for the first request is passed with the second.
             Bug::SwappedPicks => match policy.pick(&cx.through(&Lender(cx.env)), hw) {
                 Pick::Issue(second) => {
                     self.kept = Some(first);
@@ -264,7 +265,7 @@ impl PolicyEnv for Lender<'_> {
 }
 
 impl Observer for BrokenPolicy {
-    /// A request that is kept is held, so a policy whose picks are spoiled has no short ways.
+    /// A kept request is held, so a policy with this bug has no shortcuts.
     fn facts(&self, policy: &dyn Scheduler) -> Facts {
         let facts = policy.facts();
         if self.spoils_picks() {
@@ -319,7 +320,7 @@ impl Observer for BrokenPolicy {
             return;
         }
         if self.kept == Some(rq) {
-            // To the policy the request is issued.
+            // For the policy, the request is issued.
             self.kept = None;
             policy.insert(cx, rq, At::Head);
         }
@@ -330,7 +331,7 @@ impl Observer for BrokenPolicy {
         if self.bug == Bug::UnaskedMerge && cx.requests.get(into).owner != io.owner {
             return true;
         }
-        // The kept request is not the policy's any more; the bug is to break only the order.
+        // The policy no longer holds the kept request; the bug is to break only the order.
         self.kept != Some(into) && policy.may_merge(cx, into, io)
     }
 }

@@ -1,8 +1,8 @@
 //! The policies of drawn scenarios: every policy of the registry, and one that is difficult on purpose.
 //!
-//! `stingy` is first come, first served, but with every refusal that the contract of policies allows. Not for use: it
-//! is for the soak, where each of its attributes makes the engine take a path that other policies take rarely. Tokens
-//! that all instances share, whose number rises and falls by turns; a pause behind each pick; one request at a time;
+//! `stingy` is first come, first served, but uses every kind of refusal that the contract of policies allows. It is
+//! only for the soak, where each of its attributes makes the engine take a path that other policies rarely take: tokens
+//! that all instances share, and whose number rises and falls by turns; a pause after each pick; one request at a time;
 //! and few slots for each owner.
 
 use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Owner, RequestId};

@@ -1,14 +1,15 @@
-//! The limits of groups are kept: no more arrives at the device, from the beginning on, than the time allows.
+//! Checks that the limits of groups are kept: from the beginning on, no more arrives at the device than the time
+//! allows.
 //!
-//! The limits apply to the I/Os that submitters let pass, so that bunches are possible behind them; but the total is
-//! bounded. Beyond the rate, 10 ms of it and the credit of a burst may be ahead of time, and one I/O is on its way
+//! The limits apply when I/Os leave their submitters, so bursts are possible behind them; but the total is bounded.
+//! Beyond the rate, 10 ms of it and the credit of a burst may be ahead of time, and one I/O may be on its way
 //! (`Config::groups`). Only for groups that no operator changes.
 
 use crate::violation::Violation;
 use blkmq_core::{GroupId, Instant, Nanos, Op, SECTOR_SIZE};
 use blkmq_engine::{GroupTree, IoMax};
 
-/// Unused time that may be made up for.
+/// Unused time that may be caught up.
 const SLACK: Nanos = Nanos::from_millis(10);
 
 /// The arrivals of one kind.
@@ -44,7 +45,7 @@ impl Rates {
         Self(groups.map(group).collect())
     }
 
-    /// From now on limits may be anything, so nothing is checked any more.
+    /// From now on limits may change, so nothing is checked any more.
     pub(crate) fn forget(&mut self) {
         self.0.clear();
     }

@@ -1,11 +1,11 @@
-//! [`Stamp`]: the payload that the laboratory sends through queues, and the trace of it that reads find on a device
-//! that stores.
+//! [`Stamp`]: the payload of I/Os in the laboratory, and the mark by which reads recognize it on a device that stores
+//! data.
 //!
-//! A buffer would be mostly ballast. A stamp generates the bytes of a write when a device asks for them: each sector
-//! begins and ends with the write's key and the sector's own number, and the bytes in between are left unchanged. Of
-//! a read it keeps one word for each sector: the write that the sector is of. So bytes really are on the medium, of
-//! the right write and in the right place, and a run of many I/Os stays cheap. The device's own tests show that a
-//! sector is not damaged in the middle.
+//! A buffer would be mostly ballast. A stamp generates the bytes of a write when a device reads them: each sector
+//! begins and ends with the write's key and the sector's number, and the bytes in between are not written. For a read
+//! it keeps one word for each sector: the write that the sector belongs to. So real bytes are on the medium, of the
+//! right write and at the right sector, and a run of many I/Os stays cheap. The tests of the devices show that the
+//! middle of a sector is not damaged.
 
 use crate::Payload;
 use blkmq_core::{IoError, IoResult, Op, SECTOR_SIZE};
@@ -29,8 +29,8 @@ pub struct Stamp {
     bytes: usize,
     /// Bytes in each range of its memory; 0 if it is in one.
     range: usize,
-    /// The bytes of its memory, counted from the first range of the whole I/O. There is no such memory: the engine counts
-    /// ranges and follows no address.
+    /// The byte range of its memory, counted from the first range of the whole I/O. The memory does not exist: the
+    /// engine counts ranges and follows no address.
     memory: Range<usize>,
     /// The result of a read, by sector.
     found: Cell<Vec<Found>>,
@@ -52,7 +52,7 @@ pub enum Found {
     Zeroes,
     /// The write with this key.
     Of(Payload),
-    /// Parts of two writes, a write to another place, or bytes that no stamp wrote.
+    /// Parts of two writes, a write to another sector, or bytes that no stamp wrote.
     Damaged,
 }
 
@@ -77,13 +77,13 @@ impl Stamp {
         }
     }
 
-    /// `io` as it goes into the engine.
+    /// Converts `io` for the engine.
     pub(crate) fn on(io: Io<Payload>, memory: Memory) -> Io<Self> {
         let stamp = Self::of(&io, memory);
         io.map(|_| stamp)
     }
 
-    /// `io` as its client knows it.
+    /// Converts `io` back for its client.
     pub(crate) fn off(io: Io<Self>) -> Io<Payload> {
         io.map(|stamp| stamp.key)
     }

@@ -1,4 +1,4 @@
-//! The queue under test, with a witness beside its policy and its device.
+//! The queue under test, with witnesses around its policy and its device.
 
 use crate::contents::Contents;
 use crate::oracle::Oracle;

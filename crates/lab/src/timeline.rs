@@ -1,12 +1,11 @@
 //! Virtual time: the schedule of turns of CPUs, pump threads and the operator of the queue, the agenda behind it, and
-//! the wake-ups that the engine asks for.
+//! the wake-ups that the engine requests.
 //!
-//! The timeline does not know the work of a turn. A turn that is put forward or back leaves an old event in the
-//! agenda, which does not count any more. The agenda has events by time, and at one time in the order in which they
-//! were entered.
+//! The timeline does not know the work of a turn. A turn that is rescheduled leaves an obsolete event in the agenda.
+//! The agenda orders events by time, and events of the same time by entry.
 //!
-//! A wake-up is recorded instead of carried out: it must not call back into the engine, and a real one takes its
-//! time, so the world looks here after each call and wakes the recorded threads some time later.
+//! A wake-up is recorded instead of carried out: it must not call back into the engine, and a real one takes time, so
+//! the world checks the record after each call and wakes the threads some time later.
 
 use blkmq_core::{HwQueue, Instant, Nanos, SubmitterId};
 use blkmq_engine::Host;
@@ -35,7 +34,7 @@ pub(crate) enum Who {
 #[derive(Clone, Copy, Default)]
 struct Scheduled {
     at: Option<Instant>,
-    /// Events of earlier epochs do not count any more.
+    /// Events of earlier epochs are obsolete.
     epoch: u64,
 }
 
@@ -92,7 +91,7 @@ impl Timeline {
         }
     }
 
-    /// The next turn of `who` is at `at`, or when it is woken, and at no other time.
+    /// Schedules the next turn of `who` at `at`, or when it is woken, and at no other time.
     pub(crate) fn schedule(&mut self, who: Who, at: Option<Instant>) {
         let scheduled = self.scheduled(who);
         scheduled.at = at;

@@ -1,15 +1,15 @@
 //! Traces in the format of blktrace: the events of every I/O, as `blkparse` and `btt` read them.
 //!
-//! [`record`] is the format, without I/O: bytes to records and back. A [`Tracer`] gathers events while a queue is
-//! used, in real or virtual time: in a bounded buffer for each CPU, and one for threads that are on none. The code
-//! that runs a thread states its CPU and process ([`on_cpu`]): a job's thread once, a simulation before every turn.
-//! So observers need not know them. A [`Traced`] port traces a client: its I/Os, cuts, its plug, and merges there.
-//! [`Observation`](crate::observe::Observation) puts observers beside policies and devices.
+//! [`record`] is the format, without I/O: bytes to records and back. A [`Tracer`] gathers events while a queue is used,
+//! in real or virtual time: in a bounded buffer for each CPU, and one for threads that are on none. The code that runs
+//! a thread states its CPU and process ([`on_cpu`]): a job's thread once, a simulation before every turn. So observers
+//! need not know them. A [`Traced`] port traces a client: its I/Os, cuts, its plug, and merges there.
+//! [`Observation`](crate::observe::Observation) attaches observers to policies and devices.
 //!
-//! Letters are blktrace's. `Q` is an I/O as its client has it, whole; an `X` follows for each cut. `M` and `F` are
-//! I/Os that joined a request, in a plug or in an elevator, and requests that were fused (`M`). `G` and `I` are one
-//! moment here: a request takes its tag when it is inserted. `D` is for requests that a device has accepted. The
-//! process number is that of the thread at work, as in Linux.
+//! Letters are blktrace's. `Q` is an I/O as its client submits it, whole; an `X` follows for each cut. `M` and `F` are
+//! I/Os that joined a request, in a plug or in an elevator, and requests that were fused (`M`). `G` and `I` coincide
+//! here: a request takes its tag when it is inserted. `D` is a request that a device has accepted. The process number
+//! is that of the running thread, as in Linux.
 
 use crate::workload::Port;
 use blkmq_core::{Instant, IoFlags, IoResult, Limits, Op, SECTOR_SIZE};
@@ -68,7 +68,7 @@ pub struct Buffer {
     pub cpu: u32,
     /// The records, as they are in a file.
     pub bytes: Vec<u8>,
-    /// Events that came when the buffer was full.
+    /// Events lost because the buffer was full.
     pub missed: u64,
 }
 
@@ -100,7 +100,7 @@ impl Tracer {
         Self(Arc::new(Inner { cpus, capacity, clock: Mutex::new(None) }))
     }
 
-    /// From now on events take their times from `clock`. In virtual time the times that are passed are exact.
+    /// From now on events take their times from `clock`. In virtual time the times passed by callers are exact.
     pub fn set_clock(&self, clock: impl Fn() -> Instant + Send + Sync + 'static) {
         *self.0.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(clock));
     }
@@ -168,8 +168,7 @@ impl Tracer {
     }
 
     /// Takes all events out, CPU by CPU, as the files of a trace. `names` are those of processes by number; they come
-    /// first, on the first CPU, where readers look for them. The events of threads on no CPU come last, if there are
-    /// any.
+    /// first, on the first CPU, where readers look for them. Events of threads on no CPU come last.
     #[must_use]
     pub fn buffers(&self, names: &[(u32, &str)]) -> Vec<Buffer> {
         let mut buffers = Vec::new();
@@ -254,7 +253,7 @@ impl ClientTrace {
         }
     }
 
-    /// After a push that found the plug like `before` and left it like `after`.
+    /// After a push, where the plug's counts were `before` and are `after`.
     fn pushed(&mut self, at: Instant, io: Event, before: (u32, u64), after: (u32, u64)) {
         let end = io.sector + u64::from(io.sectors);
         if after.1 > before.1 {
@@ -264,7 +263,7 @@ impl ClientTrace {
             self.newest = (self.newest.0.min(io.sector), self.newest.1.max(end));
             return;
         }
-        // The plug was flushed to make room; I/Os that merged in the elevator, as with one lock for each, left it
+        // The plug was flushed to make room; I/Os that merged in the elevator, as with a lock for each I/O, left it
         // unchanged.
         let full = self.newest.1 - self.newest.0 >= PLUG_SECTORS.into();
         let flushed = before.0 > 0 && (after.0 < before.0 || after.0 == before.0 && full);

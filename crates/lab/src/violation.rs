@@ -4,7 +4,7 @@ use blkmq_core::{GroupId, HwQueue, Instant, IoResult, Nanos, SubmitterId, Tag};
 use blkmq_engine::{QueueStats, Refusal};
 use std::fmt;
 
-/// The stage of an I/O, as far as it can be seen from outside the engine.
+/// The stage of an I/O, as visible from outside the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
     /// Taken by the engine.
@@ -20,8 +20,8 @@ pub enum Stage {
 /// A promise that was broken. The first one ends a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Violation {
-    /// An I/O went from one stage to another that does not follow: completed twice, completed without the device,
-    /// served again, or completed with another result than the device gave it.
+    /// An I/O went to a stage that does not follow: completed twice, completed without the device, served again, or
+    /// completed with another result than the device gave it.
     Stages {
         /// The I/O.
         cookie: u64,
@@ -128,7 +128,7 @@ pub enum Violation {
         /// The time of the last event.
         since: Instant,
     },
-    /// Many events come, and the run does not end.
+    /// Events keep coming, and the run does not end.
     Endless {
         /// I/Os in flight.
         in_flight: u32,

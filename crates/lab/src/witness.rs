@@ -1,9 +1,9 @@
-//! Witnesses beside a policy and a device: they tell the oracle which requests are picked, arrive and go back, and
+//! Witnesses around a policy and a device: they report to the oracle which requests are picked, arrive and return, and
 //! change nothing.
 //!
-//! The recorder beside a policy notes where requests were joined. The witness beside a device demands the treatment
-//! of a failed request that several owners share: the device is to be offered its runs, one after the other, each of
-//! leading bios of one owner, with the request's tag.
+//! The recorder around a policy notes where requests were joined. The witness around a device checks the handling of a
+//! failed request that several owners share: it must be offered again as runs, one after another, each of the leading
+//! bios of one owner, with the request's tag.
 
 use crate::ledger::Seen;
 pub(crate) use crate::observe::factory;
@@ -42,8 +42,8 @@ struct Held {
     deadline: Instant,
 }
 
-/// Puts a witness beside each of `queues`, which belong to a device of this shape. The engine tries a failed request
-/// `retries` times again.
+/// Puts a witness around each of `queues`, which belong to a device of this shape. The engine retries a failed request
+/// `retries` times.
 pub(crate) fn witnessed(
     queues: DeviceQueues<Stamp>,
     shape: &DeviceShape,
@@ -135,7 +135,7 @@ impl DeviceQueue<Stamp> for Witness {
         for Finished { rq, verdict } in &out[before..] {
             let how = match verdict {
                 Verdict::Done(result) => self.outcome(rq, &self.bios_of(rq.tag()), *result),
-                // A run comes again unchanged.
+                // A run is offered again unchanged.
                 Verdict::Requeue | Verdict::RequeueTail if self.apart.has(rq.tag()) => {
                     Return::Apart
                 }
@@ -163,7 +163,7 @@ impl DeviceQueue<Stamp> for Witness {
 
     fn next_event(&self) -> Option<Instant> {
         let at = self.inner.next_event();
-        // The time that a device names does not matter while it holds no request and has refused none.
+        // While the device holds no request and has refused none, the time that it names does not matter.
         let matters = !self.held.is_empty() || self.refused;
         // The engine has to ask about requests that may be lost, independent of the time that the device names.
         let timer = self.held.values().map(|held| held.deadline).min();

@@ -1,4 +1,4 @@
-//! Virtual time: CPUs taking turns at one queue, one event after the other.
+//! Virtual time: CPUs take turns at one queue, one event after another.
 //!
 //! The world knows the time of each CPU's next turn, and which CPUs sleep. It has no clock, no thread and no
 //! randomness of its own: the same subject and plans give the same run, event by event. The work of a turn is in
@@ -79,13 +79,13 @@ impl<'q> World<'q> {
         world
     }
 
-    /// From now on an operator changes the queue now and then, with `bug` in the policies that it builds.
+    /// From now on an operator changes the queue from time to time, with `bug` in the policies that it builds.
     pub fn meddle(&mut self, meddling: Meddling, seed: u64, bug: Option<Bug>) {
         self.operator = Some(Operator::new(meddling, !seed, bug));
         self.timeline.schedule(Who::Operator, Some(self.now()));
     }
 
-    /// From now on pump threads come late, by up to `most` each time.
+    /// From now on pump threads are late, by up to `most` each time.
     pub fn delay_pumps(&mut self, most: Nanos, seed: u64) {
         self.late = (most, Rng::new(seed));
     }
@@ -142,7 +142,7 @@ impl<'q> World<'q> {
         self.run(events, |world| world.all_submitted() && world.in_flight() == 0)
     }
 
-    /// Runs up to the first event at `until` or behind it, or until every I/O has ended, within `events` events.
+    /// Runs up to the first event at or after `until`, or until every I/O has ended, within `events` events.
     ///
     /// # Errors
     /// The first violation.

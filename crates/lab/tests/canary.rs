@@ -5,7 +5,7 @@ use blkmq_lab::{Bug, Scenario, Violation};
 
 /// The number of seeds within which each bug must be found.
 const SEEDS: u64 = 1000;
-/// Runs that shrinking may take.
+/// The most runs for shrinking.
 const RUNS: u32 = 2000;
 
 fn found(bug: Bug) -> Shrunk {
@@ -32,7 +32,7 @@ fn every_planted_bug_is_found_and_shrunk() {
     }
 }
 
-/// Where each pick takes a token, the engine would refuse one more pick within it, and the wrong order would never be
+/// If each pick takes a token, the engine would refuse one more pick within it, and the wrong order would never be
 /// seen.
 #[test]
 fn swapped_picks_are_found_where_picks_take_tokens() {

@@ -1,8 +1,8 @@
-//! The noisy neighbour on a cloud disk, as it was measured for a change of Linux's io.cost (March 2026, an Azure P20): A
-//! keeps 128 I/Os of 1 MiB in flight; B has one at a time, 100 reads and 100 writes a second.
+//! The noisy neighbour on a cloud disk, as measured for a change of Linux's io.cost (March 2026, an Azure P20): A keeps
+//! 128 I/Os of 1 MiB in flight; B has one at a time, 100 reads and 100 writes a second.
 //!
-//! The limits of the test are the figures of the repaired kernel. They are met with a floor for B and a bound on what
-//! the disk holds; without the bound, no order of a scheduler reaches what waits inside the disk.
+//! The limits of the test are the figures of the repaired kernel. They are met with a floor for B and a limit on the
+//! amount of work in the disk; without the limit, no scheduler can affect I/Os that wait inside the disk.
 
 use crate::tenants::{Flights, pair};
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner, Rng};
@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 const MS: u64 = 1_000_000;
-/// The time of the measurement, and what goes before it.
+/// The measured time; the time before it is not counted.
 const COUNTED: std::ops::Range<u64> = 1_000 * MS..11_000 * MS;
 
 /// Latencies of one tenant, in nanoseconds.
@@ -80,7 +80,7 @@ fn run(scheduler: &str, options: &str, floor: &str, bytes: u32) -> Measured {
     run_from(scheduler, options, floor, (bytes, 0))
 }
 
-/// A run in which B, with I/Os of so many bytes, begins that late.
+/// A run in which B, with I/Os of the given size, begins at the given time.
 fn run_from(scheduler: &str, options: &str, floor: &str, (bytes, late): (u32, u64)) -> Measured {
     let device = devices::parse("cloud", &MachineShape { cpus: 2, nodes: 1 }).expect("a device");
     let (tree, groups) = pair([("a", ""), ("b", floor)]);
@@ -152,9 +152,10 @@ fn without_a_floor_or_a_bound_the_disk_holds_a_queue_of_seconds() {
     assert!(got.p99 > 100_000, "the order before the disk does not matter: {got:?}");
 }
 
-/// A alone is paced by more than the disk gives, so it has drained the tokens of the disk when B comes. B's I/Os of 256 KiB
-/// then take more than the 5 ms that B has for each, what B does not take is A's, and the disk is overrun for good. At
-/// a pace that the disk keeps up with, B is let in. Found by real clients, of which one begins first.
+/// Alone, A is paced at more than the rate of the disk, so it has drained the tokens of the disk when B begins. B's
+/// I/Os of 256 KiB then take more than the 5 ms that B has for each, A gets the time that B does not use, and the disk
+/// stays overloaded. At a pace that the disk keeps up with, B gets its rate. Found with real clients, of which one
+/// begins first.
 #[test]
 fn beside_a_pace_that_overruns_the_disk_a_tenant_of_large_ios_that_comes_late_stays_late() {
     for (bytes, pace, least) in [

@@ -31,7 +31,7 @@ fn job() -> Job {
     }
 }
 
-/// The log of a run with merging and requeues, in the middle of which attributes are changed and the queue is frozen.
+/// The log of a run with merging and requeues, during which attributes are changed and the queue is frozen.
 fn recorded(scheduler: &str) -> Vec<u8> {
     let job = job();
     let factory = registry::find(scheduler).expect("it is registered");
@@ -167,7 +167,7 @@ fn arrivals_can_be_given_to_another_policy() {
         let fused = fused.count() as u64;
         let served = after.reads.waited.count() + after.writes.served.count();
         assert_eq!(after.picked, after.inserted - fused);
-        // The policy is told of the last completions only in the next run, which does not come.
+        // The policy learns of the last completions only in the next run, which does not take place.
         assert!(
             (after.picked - 4..=after.picked).contains(&served),
             "{served} of {}",
@@ -195,8 +195,8 @@ fn insert(sector: &[u8]) -> Vec<u8> {
     [&[1, 0, 0, 0, 0, 0][..], sector, &[1, 0, 0, 0, 1, 0, 0, 0]].concat()
 }
 
-/// Both logs made the library panic: in the order of sectors, which holds the sectors that a device can have, and in
-/// the table of an elevator's requests.
+/// Both logs made the library panic: in the sector order, which only holds sectors that a device can have, and in the
+/// table of an elevator's requests.
 #[test]
 fn requests_that_no_elevator_can_have_are_refused() {
     let refusal = |bytes: &[u8]| {
@@ -325,7 +325,7 @@ fn a_log_that_removes_a_group_before_its_child_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
-    /// Reading and replaying a log end in an answer for any damage.
+    /// Reading and replaying a log ends with a result for any damage.
     #[test]
     fn a_damaged_log_never_panics(
         scheduler in 0..registry::ALL.len(),

@@ -1,7 +1,7 @@
 //! Shares of modelled devices under bfq: the bytes that owners and groups read in 10 s follow their weights.
 //!
 //! All owners read alike, so that shares of bandwidth are shares of time. Unequal loads, and shares when an owner is
-//! preferred, are tested with the policy alone (`crates/sched/tests/bfq/fairness.rs`).
+//! preferred, are tested on the policy alone (`crates/sched/tests/bfq/fairness.rs`).
 
 use blkmq_core::{Nanos, Owner, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry as devices};
@@ -15,7 +15,7 @@ use blkmq_sched::{Options, registry};
 
 /// All owners read sequentially, and all owners read at random.
 const WAYS: [Rw; 2] = [Rw::Read, Rw::RandRead];
-/// I/Os that each owner keeps in flight, if it matters little.
+/// I/Os that each owner keeps in flight in cases where the number matters little.
 const IODEPTH: u32 = 8;
 /// Slots for all I/Os that 64 owners can have in flight: without a slot, an owner cannot claim its share.
 const SLOTS: u32 = 512;
@@ -75,7 +75,7 @@ impl Case {
     }
 
     fn job(&self) -> Job {
-        // The regions of all owners lie side by side, within half of the device, and where a disk is fastest.
+        // The regions of all owners are adjacent, within half of the device, in the fastest part of a disk.
         let bytes =
             device(self.device, self.owners()).shape.limits.capacity * u64::from(SECTOR_SIZE);
         let region = (bytes / 2 / u64::from(self.owners())).min(1 << 30) >> 20 << 20;
@@ -114,7 +114,7 @@ impl Case {
         };
         let options = Options::parse(bfq.attributes, self.options).expect("options of bfq");
         let config = Config { options, ..config.scheduler(bfq) };
-        // A waiting thread sleeps at once: staying awake first would only make the simulation take longer.
+        // A waiting thread sleeps immediately: staying awake first would only slow down the simulation.
         let costs = Costs { spin: Nanos::ZERO, ..Costs::TYPICAL };
         let settings = Settings { costs, ..Settings::new(1) };
         let mut simulation = Simulation::new(config, settings).expect("a possible queue");
@@ -153,7 +153,7 @@ fn ladder(n: u32) -> Vec<(u32, u32)> {
 const DISK: (&str, u32) = ("disk", 64 << 10);
 const FLASH: (&str, u32) = ("flash,submit_queues=1", 1 << 20);
 const SATA: (&str, u32) = ("flash,preset=sata", 256 << 10);
-/// Block sizes so small that queues of random reads are seeky even where nothing rotates.
+/// Block sizes so small that queues of random reads are seeky even on flash.
 const SMALL: (&str, u32) = ("flash,preset=sata", 24 << 10);
 /// No owner is preferred and no injection happens, and a turn is short enough that there are many in 10 s.
 const EXACT: &str = "low_latency=0,injection=0,max_budget=512";
@@ -172,7 +172,7 @@ fn cases(device: (&'static str, u32), options: &'static str, n: u32) -> impl Ite
     })
 }
 
-/// Each owner's share of the device is within 2 % of its weight's; and its bytes are within 2 % of its due, plus a
+/// Each owner's share of the device is within 2 % of its weight's; and its bytes are within 2 % of its due, plus one
 /// turn: one budget, and the I/Os that it had in flight.
 fn owners_have_their_weights(device: (&'static str, u32), counts: &[u32]) {
     for case in counts.iter().flat_map(|n| cases(device, EXACT, *n)) {
@@ -225,7 +225,7 @@ fn groups_have_their_weights_and_owners_equal_parts_of_them() {
     }
 }
 
-/// With turns of 125 ms, the default, 10 s are 80 turns: the same, plus a turn.
+/// With turns of 125 ms, the default, 10 s are 80 turns: the same bounds, plus one turn.
 #[test]
 fn with_turns_of_the_usual_length_shares_are_as_exact_as_these_allow() {
     for device in [DISK, FLASH, SATA] {

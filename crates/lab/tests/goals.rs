@@ -1,9 +1,9 @@
 //! Latency goals on modelled devices: one tenant reads 4 KiB at a time, at random; two others write 128 KiB, at random,
 //! 32 at a time each.
 //!
-//! For each device there is a goal that it can keep beside some writes. The first ten seconds are those in which the
-//! controller finds out; after that the goal holds in 95 of 100 windows of a second. A window in which no read ends is
-//! one in which it was missed.
+//! For each device there is a goal that it can keep beside some writes. In the first ten seconds the controller
+//! searches; after that the goal is met in 95 of 100 windows of a second. A window in which no read ends counts as
+//! missed.
 //!
 //! `cargo test -p blkmq-lab --test all goals:: -- --include-ignored --nocapture` prints the tables of `docs/guarantees.md`.
 
@@ -38,7 +38,7 @@ const SATA: Cell = Cell { device: "flash,preset=sata", goal: 1_500, takes: 90, s
 const NVME: Cell = Cell { device: "flash,preset=nvme-client", goal: 1_000, takes: 97, seconds: 30 };
 const CLOUD: Cell = Cell { device: "cloud", goal: 6_000, takes: 90, seconds: 70 };
 
-/// I/Os that have ended: when, and how long they took.
+/// I/Os that have ended, as (end, latency).
 type Ended = Rc<RefCell<Vec<(u64, u64)>>>;
 
 struct Tenant {
@@ -78,7 +78,7 @@ impl Client for Tenant {
 
 #[derive(Debug)]
 struct Measured {
-    /// Of the reads, in microseconds.
+    /// The p99 of reads, in microseconds.
     p99: u64,
     /// Windows in which the goal was met, and all.
     met: (usize, usize),
@@ -103,7 +103,7 @@ fn windows(reads: &[(u64, u64)], goal: u64, until: u64) -> (usize, usize) {
     (begins.iter().filter(is_met).count(), begins.len())
 }
 
-/// A run of so many seconds, with the goal that is said, and with writers or without.
+/// A run of this many seconds, with the given goal, and with or without writers.
 fn run(cell: Cell, scheduler: &str, goal: Option<u64>, writers: u16) -> Measured {
     let machine = MachineShape { cpus: 3, nodes: 1 };
     let device = devices::parse(cell.device, &machine).expect("a device");
@@ -195,14 +195,14 @@ fn a_goal_is_kept_on_flash_behind_nvme() {
     is_kept(NVME);
 }
 
-/// A goal of less than a read takes with the device to itself is called infeasible within five seconds, and the writers
-/// have the rate that they have without a goal.
+/// A goal below the latency of a read that has the device to itself is reported as infeasible within five seconds, and
+/// the writers keep the rate that they have without a goal.
 #[test]
 #[ignore = "long; cargo xtask soak runs it"]
 fn an_infeasible_goal_is_called_so_and_costs_the_writers_nothing() {
     for (cell, goal) in [(SATA, 30), (DISK, 3_000), (CLOUD, 500), (NVME, 30)] {
-        // Two bounds keep the rate of mclock's device time on a disk of a cloud: under the smaller one the reader has more of
-        // it, and the writers less. The search for a bound ends at either, with or without a goal.
+        // On a cloud disk two bounds keep the rate in mclock's device time: under the smaller one the reader has more
+        // of it, and the writers less. The search for a bound ends at either, with or without a goal.
         for scheduler in SCHEDULERS.map(|it| if it == "mclock" { "mclock:learn=0" } else { it }) {
             let early = run(Cell { seconds: 5, ..cell }, scheduler, Some(goal), 2);
             let status = early.status.expect("there is a goal");

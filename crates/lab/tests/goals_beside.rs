@@ -1,7 +1,8 @@
 //! Latency goals beside other promises and other loads: floors come before goals, a tenant's own depth explains its own
-//! latency, a slow spell is forgotten when it is over, and requests are shortened before rates are lowered.
+//! latency, a slow spell has no lasting effect, and requests are shortened before rates are lowered.
 //!
-//! Each scenario is one in which a goal took what it should not have, or gave up what it could have kept.
+//! In each scenario a goal once took capacity that it should not have taken, or was abandoned although it could have
+//! been kept.
 
 use crate::tenants::Flights;
 use blkmq_core::{GroupId, Instant, IoFlags, Nanos, Op, Owner, Rng};
@@ -18,7 +19,7 @@ const GIB: u64 = 1 << 21;
 /// Room for the parts of shortened I/Os.
 const CREDIT: u32 = 256;
 
-/// The load of a tenant: one after the other, or at random.
+/// The load of a tenant: sequential or random.
 #[derive(Clone, Copy)]
 struct Load {
     op: Op,
@@ -27,7 +28,7 @@ struct Load {
     depth: u32,
     /// A flush behind each I/O.
     syncs: bool,
-    /// The size of its region: seeks in a large one take long.
+    /// The size of its region: seeks in a large region take long.
     gib: u64,
     /// The second of its first I/O.
     from: u64,
@@ -40,7 +41,7 @@ const WRITES: Load = Load { op: Op::Write, kib: 128, depth: 32, ..READS };
 const COMMITS: Load = Load { op: Op::Write, random: false, kib: 2, syncs: true, ..READS };
 const BULK: Load = Load { op: Op::Write, random: false, kib: 1024, depth: 16, ..READS };
 
-/// An I/O that has ended: when, after how long, and whether it was a flush.
+/// I/Os that have ended, as (end, latency, whether it was a flush).
 type Ended = Rc<RefCell<Vec<(u64, u64, bool)>>>;
 
 struct Tenant {
@@ -98,7 +99,8 @@ impl Client for Tenant {
     }
 }
 
-/// A device, a scheduler with its options, the seconds of a run and of its beginning that are not counted, and a seed.
+/// A device, a scheduler with its options, the seconds of a run, those at its beginning that are not counted, and a
+/// seed.
 #[derive(Clone, Copy)]
 struct Run {
     device: &'static str,
@@ -108,7 +110,7 @@ struct Run {
     seed: u64,
 }
 
-/// What came of it, by tenant.
+/// The results, by tenant.
 struct Outcome {
     run: Run,
     ended: Vec<Vec<(u64, u64, bool)>>,
@@ -194,7 +196,8 @@ impl Outcome {
     }
 }
 
-/// The controller knew no floors: a reader with a goal took 90 % of the rate of a tenant that was promised 39,000 I/Os.
+/// The controller did not consider floors: a reader with a goal took 90 % of the rate of a tenant that was promised
+/// 39,000 I/Os.
 #[test]
 fn nothing_is_taken_of_a_floor_for_a_goal() {
     let reader = Load { depth: 32, ..READS };
@@ -234,8 +237,8 @@ fn a_tenant_that_waits_for_itself_takes_nothing() {
     }
 }
 
-/// Reads that waited for a slot were not seen: with weight 1 beside 1000 and a floor a reader had one read in eight seconds, and its
-/// goal was called idle.
+/// Reads that waited for a slot were not seen: beside a weight of 1000 and a floor, a reader of weight 1 had one read
+/// in eight seconds, and its goal was reported as idle.
 #[test]
 fn a_read_that_waits_for_a_slot_is_seen() {
     let device = "null,irqmode=2,completion_nsec=8000000,submit_queues=1,hw_queue_depth=1";
@@ -252,10 +255,10 @@ fn a_read_that_waits_for_a_slot_is_seen() {
     assert!(got.rates(1).iter().all(|rate| *rate >= 14), "{:?}", got.rates(1));
 }
 
-/// The seconds of a run with slow spells in which the device has been well for ten seconds, and those of them in which the
-/// goal is missed.
+/// The seconds of a run with slow spells in which the device has been well for ten seconds, and those of them in which
+/// the goal is missed.
 fn well_and_missed(got: &Outcome, goal: u64) -> [Vec<u64>; 2] {
-    // Only a spell makes a write take so long.
+    // Only a slow spell makes a write take this long.
     let is_slow = |at: u64| got.within(1, at, at + 1).any(|(latency, _)| latency > 120_000_000);
     let slow = Vec::from_iter((0..got.run.seconds).map(is_slow));
     let is_well =
@@ -266,8 +269,8 @@ fn well_and_missed(got: &Outcome, goal: u64) -> [Vec<u64>; 2] {
     [well, missed]
 }
 
-/// A goal at the edge of what can be had left two neighbours an I/O in half a second and a second, for good, and was missed in
-/// three of ten windows.
+/// A goal at the limit of what is possible left its two neighbours permanently one I/O in half a second and one in a
+/// second, and was missed in three of ten windows.
 #[test]
 fn a_goal_at_the_edge_leaves_the_neighbours_a_tenth_or_is_infeasible() {
     let silver = Load { depth: 16, ..WRITES };
@@ -304,8 +307,8 @@ fn a_goal_at_the_edge_leaves_the_neighbours_a_tenth_or_is_infeasible() {
     }
 }
 
-/// Beside the same neighbours, goals around the p99 that gold has alone, 81 ms: in any ten seconds after the first, a goal that
-/// is not given up is kept in most of them, and its neighbours have the tenth that is left to them.
+/// Goals around the p99 that gold has alone, 81 ms, beside the same neighbours: in any ten seconds after the first, a
+/// goal that is not abandoned is kept in most seconds, and its neighbours have the tenth that is left to them.
 #[test]
 fn a_goal_near_the_edge_is_mostly_kept_or_infeasible_within_ten_seconds() {
     let silver = Load { depth: 16, ..WRITES };
@@ -331,8 +334,8 @@ fn a_goal_near_the_edge_is_mostly_kept_or_infeasible_within_ten_seconds() {
     }
 }
 
-/// The cache of a disk takes a burst of writes when the load begins. The rate of that time was taken for the device's own, so
-/// that the neighbours kept more than the disk can do, and a feasible goal was given up for two minutes.
+/// The cache of a disk takes a burst of writes when the load begins. The rate of that time was taken for the device's
+/// own, so that the neighbours kept more than the disk can do, and a feasible goal was abandoned for two minutes.
 #[test]
 fn a_burst_into_a_cache_is_not_the_rate_of_the_device() {
     let reads = Load { gib: 64, ..READS };
@@ -361,7 +364,7 @@ fn spells(space: u32, seconds: u64) -> Outcome {
     ])
 }
 
-/// A goal that was given up during a slow spell stayed so for one minute, the next time for two, and up to sixteen.
+/// A goal that was abandoned during a slow spell stayed so for one minute, the next time for two, and up to sixteen.
 #[test]
 fn a_goal_is_kept_again_within_ten_seconds_of_a_slow_spell() {
     let got = spells(35_000, 60);
@@ -376,13 +379,13 @@ fn a_goal_is_kept_again_within_ten_seconds_of_a_slow_spell() {
 fn a_goal_is_kept_again_after_the_tenth_slow_spell() {
     let got = spells(50_000, 600);
     let [well, missed] = well_and_missed(&got, 6_000);
-    // Once a minute the controller tries whether the others may have more, which costs a second.
+    // Once a minute the controller tries whether the other tenants can have more, which costs a second.
     assert!(missed.len() * 20 <= well.len(), "{missed:?} of {} seconds", well.len());
     let in_a_row = missed.windows(3).any(|three| three[2] == three[0] + 2);
     assert!(!in_a_row, "{missed:?}");
 }
 
-/// Trials of a goal that cannot be met cost the others little, also over minutes.
+/// Even over minutes, trials of an infeasible goal cost the other tenants little.
 #[test]
 fn trials_of_an_infeasible_goal_cost_the_others_little() {
     let run = Run { device: "cloud", scheduler: "mq-deadline", seconds: 140, begins: 10, seed: 0 };
@@ -393,7 +396,7 @@ fn trials_of_an_infeasible_goal_cost_the_others_little() {
     assert!(rate * 100 >= without * 95, "{rate} of {without}");
 }
 
-/// A neighbour's writes of 4 MiB were most of what a drive held, which no depth or rate divides: commits took their turn
+/// A neighbour's writes of 4 MiB filled most of the drive's queue, and no depth or rate divides them: commits waited
 /// behind them, or the neighbour was slowed down to a fifteenth.
 fn commits(device: &'static str, words: &str, seconds: u64) -> (usize, usize) {
     let run = Run { device, scheduler: "mq-deadline", seconds, begins: 10, seed: 0 };

@@ -1,5 +1,5 @@
-//! Every file of tests here, in one program: the engine's generic code is compiled and linked once for all of them.
-//! `cargo test -p blkmq-lab --test all canary::` runs one file.
+//! All test files of this folder, in one program: the engine's generic code is compiled and linked once for all of
+//! them. `cargo test -p blkmq-lab --test all canary::` runs one file.
 
 mod canary;
 mod cloud;

@@ -1,8 +1,8 @@
-//! The point of combining: contention costs no merges (`spec/history.md` section 2, decision 0002).
+//! The purpose of combining: contention costs no merges (`spec/history.md` section 2, decision 0002).
 //!
-//! 64 submitters write sequentially, 4 KiB at a time, each to a region of its own. In Linux the series that parked
-//! requests under contention lost 72.9 % on this workload, because parked requests could not merge. Here the same
-//! arrivals are run twice: with CPUs caught in mid-run at random, and by one thread that is never caught.
+//! 64 submitters write sequentially, 4 KiB at a time, each to its own region. In Linux the series that parked requests
+//! under contention lost 72.9 % on this workload, because parked requests could not merge. Here the same arrivals are
+//! run twice: with CPUs caught in a run at random, and by one thread that is never caught.
 
 use blkmq_core::{Instant, Nanos, Op};
 use blkmq_device::{Device, MachineShape, registry as devices};
@@ -157,14 +157,14 @@ fn ratio(stats: &QueueStats) -> u64 {
     stats.merges.total() * 1_000_000 / stats.submitted
 }
 
-/// How the CPUs are caught: how often per 1000 turns, for up to how many passes, with pauses up to how long.
+/// How the CPUs are caught: the chance per 1000 turns, the maximum number of passes, and the maximum pause.
 #[derive(Clone, Copy)]
 struct Contention {
     name: &'static str,
     permille: u16,
     steps: u32,
     gap: Nanos,
-    /// No stall is long enough to leave the device with nothing to do.
+    /// No stall is long enough to leave the device idle.
     keeps_the_device_busy: bool,
 }
 
@@ -206,9 +206,9 @@ fn is_within_a_hundredth(a: u64, b: u64) -> bool {
     a.abs_diff(b) * 100 <= b
 }
 
-/// Three claims. Against one thread with the same arrivals, contention loses nothing (and 1 % is allowed). If the
-/// device is kept busy, it gains nothing either; else requests that wait for a stalled elevator merge more, for which
-/// the one thread has no opportunity. And against writers that are never caught, which go on at their own pace, the
+/// Three claims. Against one thread with the same arrivals, contention loses nothing (1 % is allowed). If the device is
+/// kept busy, it gains nothing either; otherwise requests that wait for a stalled elevator merge more, which the one
+/// thread has no chance to do. And against writers that are never caught, and that continue at their own pace, the
 /// ratio is the same within 1 % in every case.
 #[test]
 fn s8_13_merge_ratio_under_contention_is_that_of_one_thread() {
@@ -239,8 +239,8 @@ fn s8_13_merge_ratio_under_contention_is_that_of_one_thread() {
     }
 }
 
-/// The same measure with part of the merging switched off, as it would be where parked requests cannot merge: the
-/// measure notices the loss.
+/// The same measurement with part of the merging switched off, as if parked requests could not merge: the loss is
+/// noticed.
 #[test]
 fn s8_13_lost_merges_would_be_noticed() {
     let (stats, arrivals) =
@@ -254,11 +254,10 @@ fn requests(stats: &QueueStats) -> u64 {
     1_000_000 - ratio(stats)
 }
 
-/// The kernel's attempt: a bio that finds the lock taken does not look for a merge, is parked with a slot of its own
-/// or waits for one, and merges with no other bio meanwhile (`spec/history.md` section 2). The writers from above run
-/// on a device of depth 32 that takes 5 ms, against one lock without contention, where merging takes no slot. On a
-/// disk the number of requests decides: losing 72.9 %, as that series did, means that the writes cost 3.7 times as
-/// many requests.
+/// The kernel's attempt: a bio that finds the lock taken does not look for a merge, is parked with its own slot or
+/// waits for one, and does not merge while parked (`spec/history.md` section 2). The writers from above run on a device
+/// of depth 32 that takes 5 ms, against one lock without contention, where merging takes no slot. On a disk the number
+/// of requests decides: losing 72.9 %, as that series did, means that the writes cost 3.7 times as many requests.
 #[test]
 fn s8_13_parked_requests_collapse_into_many_and_staged_ones_do_not() {
     const IODEPTH: u32 = 32;

@@ -1,7 +1,7 @@
-//! Order at the device (`spec/framework.md` section 15): combining keeps the elevator's.
+//! Order at the device (`spec/framework.md` section 15): combining keeps the elevator's order.
 //!
-//! Dispatching one request at a time can turn 1-2-3-4 into 1-3-2-4. That needs two threads between two requests of
-//! one collection, where the engine makes no outside call; so it cannot be shown here, in virtual time.
+//! Dispatching one request at a time can turn 1-2-3-4 into 1-3-2-4. That needs two threads between two requests of one
+//! collection, where the engine calls no plug-in; so it cannot be shown here, in virtual time.
 
 use blkmq_core::{Instant, Nanos, Op, Rng};
 use blkmq_device::{MachineShape, registry as devices};
@@ -33,8 +33,8 @@ impl Client for Reader {
     }
 }
 
-/// Four submitters at one hardware queue, caught in mid-run again and again. The witnesses compare each arrival at
-/// the device with the policy's choice.
+/// Four submitters at one hardware queue are caught repeatedly. The witnesses compare each arrival at the device with
+/// the policy's choice.
 fn run(scheduler: &'static Factory, bug: Option<Bug>) -> Result<Subject, Violation> {
     let text = "null,hw_queue_depth=8,irqmode=2,dev_resource=7:50:0:-1";
     let machine = MachineShape { cpus: 4, nodes: 1 };

@@ -1,5 +1,5 @@
-//! Three replicas, one of which is busy: a client reads from one replica after the other, and a neighbour floods another
-//! replica each second with writes. A read that is expected to end after its deadline is refused at once and goes to the
+//! Three replicas, one of which is busy: a client reads from one replica after another, and a neighbour floods another
+//! replica each second with writes. A read that is expected to miss its deadline is refused immediately and goes to the
 //! next replica; the last one takes it in any case. The experiment is that of MittOS (SOSP 2017), on whole queues.
 //!
 //! `cargo test -p blkmq-lab --test all replicas:: -- --include-ignored --nocapture` prints the rows of the table in
@@ -23,7 +23,7 @@ struct Cell {
     device: &'static str,
     /// The most requests at the device.
     device_depth: DeviceDepth,
-    /// The deadline of reads: three times what 99 of 100 take while the neighbour is quiet.
+    /// The deadline of reads: three times their p99 while the neighbour is quiet.
     within: Nanos,
     /// Reads a second, to all replicas together.
     reads: u64,
@@ -40,7 +40,7 @@ const DISK: Cell = Cell {
     noise: (Op::Read, 16, 1024),
     seconds: 120,
 };
-/// The order of its requests is that of its own queue, of 32.
+/// The drive's own queue, of 32 requests, decides their order.
 const DISK_OF_ITS_OWN: Cell = Cell { device_depth: DeviceDepth::Device, ..DISK };
 const SATA: Cell = Cell {
     device: "flash,preset=sata",
@@ -146,7 +146,7 @@ impl Replica {
         if rests { self.submitter.next_deadline() } else { Some(now) }
     }
 
-    /// The neighbour keeps its I/Os in flight, and the queue does what is due.
+    /// The neighbour keeps its I/Os in flight, and the queue does its due work.
     fn turn(&mut self, now: Instant, cell: Cell, flooded: bool, measured: &mut Measured) {
         self.submitter.poll(now);
         let (flights, noise) = (&mut self.flights, &mut self.noise);
@@ -210,7 +210,7 @@ fn run(cell: Cell, scheduler: &str, rejects: bool) -> Measured {
         now = next.max(now + MICRO);
     }
     for replica in &replicas {
-        // The last ends, too.
+        // The ends of the last requests are counted, too.
         replica.queue.settle_trace();
         let one = replica.queue.stats().deadlines;
         let all = &mut measured.stats;
@@ -223,8 +223,8 @@ fn run(cell: Cell, scheduler: &str, rejects: bool) -> Measured {
     measured
 }
 
-/// Runs a cell without rejection and with it, prints a row, and returns the part of p99 that is left, and the part of
-/// predictions that were wrong.
+/// Runs a cell without rejection and with it, prints a row, and returns (p99 with rejection relative to that without,
+/// share of wrong predictions).
 fn compare(cell: Cell, scheduler: &str) -> (f64, f64) {
     let mut without = run(cell, scheduler, false);
     let mut with = run(cell, scheduler, true);
@@ -250,13 +250,14 @@ fn compare(cell: Cell, scheduler: &str) -> (f64, f64) {
         all,
         "each is judged"
     );
-    // The engine judges what it predicts when a read gets its slot, at once or a little later.
+    // The engine judges a prediction when the read gets its slot, immediately or a little later.
     assert!((stats.wrong() - wrong).abs() < 0.04, "{} and {wrong}", stats.wrong());
     (left, wrong)
 }
 
-/// Early rejection leaves at most 0.65 of p99, and fewer than 3 of 100 predictions are wrong: 6 on flash under mclock, which
-/// looks for a bound anew with each flood, so that reads wait less from one tenth of a second to the next.
+/// With early rejection p99 is at most 0.65 of what it was, and fewer than 3 of 100 predictions are wrong; on flash
+/// under mclock 6 are, since it searches for a bound anew with each flood, so that the wait of reads falls from one
+/// tenth of a second to the next.
 fn is_right(cell: Cell, scheduler: &str) {
     let (left, wrong) = compare(cell, scheduler);
     assert!(left <= 0.65, "{left}");
@@ -287,8 +288,8 @@ fn reads_avoid_a_busy_replica_under_every_scheduler() {
     }
 }
 
-/// Where the order of requests is not the scheduler's, or depends on more than the work ahead, more predictions are wrong.
-/// The tail is shorter all the same.
+/// If the order of requests is not the scheduler's, or depends on more than the work ahead, more predictions are wrong.
+/// The tail is still shorter.
 #[test]
 #[ignore = "half a minute; cargo xtask soak runs it"]
 fn reads_avoid_a_busy_replica_that_is_hard_to_predict() {

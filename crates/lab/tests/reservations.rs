@@ -1,11 +1,11 @@
-//! Reservations of many tenants on modelled devices: 62 tenants of floors and I/Os of many sizes read as fast as they may,
-//! one tenant with the largest floor comes and goes every second, and one without a floor has a thousand times the weight
-//! of all others.
+//! Reservations of many tenants on modelled devices: 62 tenants with floors and I/Os of many sizes read as fast as they
+//! can, one tenant with the largest floor is active every other second, and one without a floor has a thousand times
+//! the weight of all others.
 //!
-//! The disk is measured first, under that mix and without floors, as an operator would measure it; the others have figures
-//! of their makers. All floors together are 75 % of the mean of the disk, whose seconds differ, and 85 % of the others.
-//! Floors are kept in every second; the largest tenant's device time is lent to the others within 10 ms after it goes, and
-//! is back within 10 ms after it comes.
+//! The disk is measured first, under that mix and without floors, as an operator would do; for the other devices the
+//! figures of their makers are used. All floors together are 75 % of the mean of the disk, whose seconds differ, and 85
+//! % of the other devices. Floors are kept in every second; the largest tenant's device time is lent to the others
+//! within 10 ms after it stops, and is back within 10 ms after it starts again.
 
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner, Rng};
 use blkmq_device::{MachineShape, registry as devices};
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 const TENANTS: usize = 64;
-/// The one that comes and goes, and the one without a floor.
+/// The tenant that comes and goes, and the one without a floor.
 const GUEST: usize = 0;
 const GREEDY: usize = TENANTS - 1;
 const SECOND: u64 = 1_000_000_000;
@@ -36,7 +36,7 @@ struct Case {
     seconds: u64,
     /// Percent of the capacity that are promised.
     promised: u64,
-    /// Random reads a second, where a provider tells them; measured elsewhere.
+    /// Random reads a second, if a provider states them; otherwise they are measured.
     iops: Option<u64>,
 }
 
@@ -128,7 +128,7 @@ impl Client for Tenants {
     }
 }
 
-/// The capacity of a device as mclock is told it.
+/// The capacity of a device, as given to mclock.
 #[derive(Clone, Copy, Debug)]
 struct Capacity {
     iops: u64,
@@ -214,7 +214,7 @@ fn count(ended: &[u64], span: std::ops::Range<u64>) -> f64 {
     ended.iter().filter(|at| span.contains(at)).count() as f64
 }
 
-/// Floors, and weights against which they have to be kept.
+/// Floors, and weights despite which they have to be kept.
 fn promising(capacity: Capacity, percent: u64) -> GroupTree {
     tree(|at| if at == GREEDY { 1_000 } else { 1 }, |at| floor(capacity, at, percent))
 }
@@ -264,8 +264,8 @@ fn floors_are_kept(case: Case) {
             }
             let from = if comes { from + CHANGE } else { from };
             let span = from..(second + 1) * SECOND;
-            // No floor is exacter than an I/O at either end of the second: a request behind its floor waits for the one in
-            // the device.
+            // Any floor is only exact to one I/O at either end of the second: a request waits for the one in the
+            // device.
             let one = 2.0 * capacity.cost(sectors(at)) / (span.end - span.start) as f64;
             let got = (share(at, span) + one) / promised(at);
             worst = worst.min(got);

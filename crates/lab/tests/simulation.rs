@@ -1,4 +1,4 @@
-//! Jobs in virtual time: the same seed is the same run, and times are those that follow from the device.
+//! Jobs in virtual time: the same seed gives the same run, and the times follow from the device.
 
 use blkmq_core::{GroupId, Instant, Nanos, Owner, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry as devices};
@@ -133,7 +133,7 @@ fn rates_pauses_delays_and_ramps_are_those_of_the_job() {
     assert!(done[0].tally.ios() < 810);
 }
 
-/// I/Os of the ramp counted as well: of 100 at a rate of 100 a second, 50 were left behind half a second.
+/// I/Os of the ramp were counted as well: of 100 at a rate of 100 a second, 50 were left after half a second.
 #[test]
 fn the_number_of_ios_is_that_behind_the_ramp() {
     let job = |number_ios, loops| Job {

@@ -27,11 +27,11 @@ fn soak_seeds() {
     }
 }
 
-/// Seeds with which the soak was wrong and not the engine. A request that the device requeues to the tail waits up to
-/// 3 ms ahead of the elevator, and the device is not idle meanwhile, even if it takes other requests. A policy that
-/// waits for a time is not told of another elevator's completions, so that it need not be asked because of one. And a
-/// disk tries each bad sector for 7 s, so that the engine asks about the last of fourteen reads every 5 s for more
-/// than a minute.
+/// Seeds for which the soak was wrong, not the engine. A request that the device requeues to the tail waits up to 3 ms
+/// ahead of the elevator, and the device is not idle meanwhile, even if it takes other requests. A policy that waits
+/// for a time is not told of another elevator's completions, so that it need not be asked because of one. And a disk
+/// tries each bad sector for 7 s, so that the engine asks about the last of fourteen reads every 5 s for more than a
+/// minute.
 #[test]
 fn soak_demands_nothing_that_was_not_promised() {
     for line in [
@@ -45,8 +45,8 @@ fn soak_demands_nothing_that_was_not_promised() {
     }
 }
 
-/// A change of a queue that bfq scheduled waited as long as bfq idled, for I/O that the frozen queue did not admit:
-/// here for half an hour.
+/// A change of a queue under bfq waited as long as bfq idled, for I/O that the frozen queue did not admit: here for
+/// half an hour.
 #[test]
 fn soak_changes_wait_for_no_idling() {
     let line = "seed=1 ios=2 scheduler=bfq options=slice_idle_us=2147483647 changes=1 groups=1 reads=1 batch=2";
@@ -56,7 +56,7 @@ fn soak_changes_wait_for_no_idling() {
 }
 
 /// A parked insert waited for a slot that a cancelled I/O had given back: nothing was in flight, so no completion made
-/// a runner look again. One seed in a million found it.
+/// a runner check again. One seed in a million found it.
 #[test]
 fn soak_slots_of_cancelled_ios_reach_parked_inserts() {
     let line = "seed=418633 cpus=3 ios=4 scheduler=bfq device=memory,irqmode=2,completion_nsec=165 cancels=88 \
@@ -65,8 +65,8 @@ fn soak_slots_of_cancelled_ios_reach_parked_inserts() {
     run(&replay).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// A timer expired while a thread was caught in mid-run. Another thread wanted to sleep, was told the time in the past,
-/// woke at once and was told it again: thousands of times a millisecond, until the run ended.
+/// A timer expired while a thread was caught in a run. Another thread wanted to sleep, got that past time as its
+/// deadline, woke immediately and got it again: thousands of times a millisecond, until the run ended.
 #[test]
 fn soak_threads_do_not_wake_for_a_timer_of_an_active_run() {
     let line = "seed=900326 cpus=3 ios=2 credit=1 scheduler=bfq options=strict_guarantees=61,low_latency=-1 \
@@ -77,8 +77,8 @@ fn soak_threads_do_not_wake_for_a_timer_of_an_active_run() {
     assert!(outcome.events < 1_000, "{outcome:?}");
 }
 
-/// Clocks began at zero in every run, so that overflows after some uptime were never seen: limits on groups ended
-/// after 208 days, and after 146 years a pass asked its policy for ever.
+/// Clocks began at zero in every run, so that overflows after some uptime were never seen: limits on groups ended after
+/// 208 days, and after 146 years a pass kept asking its policy forever.
 #[test]
 fn soak_clocks_begin_where_numbers_become_large_too() {
     let begins: BTreeSet<u64> =
@@ -121,8 +121,8 @@ fn soak_divides_ios() {
     assert!(with >= 40 && splits >= 2000, "{splits} cuts in {with} of 300 runs");
 }
 
-/// The drawn scenarios have to contain the cases that they are there to test: with both kinds of a volatile cache and
-/// each access to an elevator, flushes that serve several I/Os, that fail, and that the device requeues.
+/// The drawn scenarios must contain the cases that they are to test: with both kinds of a volatile cache and each
+/// access to an elevator, flushes that serve several I/Os, that fail, and that the device requeues.
 #[test]
 fn soak_seeds_draw_flushes_of_every_kind() {
     for (name, access) in Access::ALL {
@@ -150,7 +150,7 @@ fn soak_seeds_draw_flushes_of_every_kind() {
     }
 }
 
-/// The same for requests that take long or come back: each of these cases occurs, and more often than once.
+/// The same for requests that take long or are retried: each of these cases occurs, and more than once.
 #[test]
 fn soak_seeds_draw_timeouts_retries_and_requeues() {
     let drawn = (1..=1000).map(outcome).map(|outcome| outcome.stats);
@@ -165,8 +165,8 @@ fn soak_seeds_draw_timeouts_retries_and_requeues() {
     assert!(timeouts > 300 && retries > 50 && requeues > 200 && tail_requeues > 150);
 }
 
-/// With each access to an elevator, I/Os are cancelled wherever they wait, on queues that are changed meanwhile and
-/// on others.
+/// With each access to an elevator, I/Os are cancelled wherever they wait, on queues that are being changed and on
+/// others.
 #[test]
 fn soak_seeds_give_up_ios_everywhere() {
     for (name, access) in Access::ALL {
@@ -188,7 +188,7 @@ fn soak_seeds_give_up_ios_everywhere() {
     }
 }
 
-/// The proposals for Linux are exercised: while a CPU is caught in an elevator, under a lock, others park their
+/// The proposals for Linux are exercised: while a CPU is caught in an elevator, under a lock, other CPUs park their
 /// inserts, skip merging, and leave dispatching to it; batches are dispatched; and kicks are the kernel's.
 #[test]
 fn soak_seeds_meet_at_locks() {

@@ -1,8 +1,7 @@
 //! The cost of combining on a disk: 64 sequential writers, against one lock without contention.
 //!
-//! The device is the bottleneck here, and it serves one order better than another: a microsecond's difference between
-//! two arrivals changes rates by some percent either way, from seed to seed. So rates are those of several seeds
-//! together.
+//! The device is the bottleneck here, and some orders are faster than others: a microsecond's difference between two
+//! arrivals changes rates by some percent either way, from seed to seed. So rates are summed over several seeds.
 
 use blkmq_core::{GroupId, Nanos, Owner, SECTOR_SIZE};
 use blkmq_device::{Device, MachineShape, registry as devices};
@@ -18,7 +17,7 @@ fn device() -> Device {
     devices::parse("disk", &MachineShape { cpus: WRITERS, nodes: 1 }).expect("a disk")
 }
 
-/// Four kilobytes at a time, each to a gigabyte of its own.
+/// Four kilobytes at a time, each thread in its own gigabyte.
 fn job(iodepth: u32) -> Job {
     Job {
         rw: Rw::Write,
@@ -38,7 +37,7 @@ fn run(iodepth: u32, access: Access, habits: Habits, seed: u64) -> QueueStats {
     let job = job(iodepth);
     let factory = registry::find("mq-deadline").expect("it is registered");
     let config = Config { submitters: WRITERS, depth: iodepth, access, ..device().config() };
-    // A waiting thread sleeps at once: staying awake first would only make the simulation take longer.
+    // A waiting thread sleeps immediately: staying awake first would only slow down the simulation.
     let costs = Costs { spin: Nanos::ZERO, ..Costs::TYPICAL };
     let settings = Settings { habits, costs, ..Settings::new(seed) };
     let mut simulation =
@@ -54,7 +53,7 @@ fn run(iodepth: u32, access: Access, habits: Habits, seed: u64) -> QueueStats {
     simulation.stats()
 }
 
-/// I/Os, and merges among them, of some seeds together.
+/// I/Os, and merges among them, of several seeds together.
 #[derive(Debug)]
 struct Sum {
     ios: u64,
@@ -83,7 +82,7 @@ fn caught(permille: u16, steps: u32, gap: Nanos) -> Habits {
     Habits { caught: Caught { chance: Permille(permille), steps, gap }, ..Habits::diligent(1) }
 }
 
-/// With one write at a time nothing depends on chance, and with many little does.
+/// With one write at a time chance has no effect, with many it has little.
 fn seeds(iodepth: u32) -> u64 {
     if iodepth == 8 { 4 } else { 1 }
 }
@@ -114,8 +113,7 @@ fn eight_writes_at_a_time() {
     is_as_good_as_a_lock(8);
 }
 
-/// The proposals for Linux park requests where nothing merges with them; a disk pays for each with a move of its arm
-/// or a turn.
+/// The proposals for Linux park requests where nothing merges with them; on a disk each costs a seek or a rotation.
 #[test]
 fn parked_requests_collapse_where_ours_do_not() {
     const IODEPTH: u32 = 32;

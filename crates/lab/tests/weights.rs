@@ -2,8 +2,8 @@
 //! in different ways.
 //!
 //! One client serves all tenants, as in a server with one loop, or each tenant has a client; every device has 4 tags
-//! and the scheduler the 8 slots that go with them, so that most of the outstanding I/Os wait for a slot. The time
-//! while bfq prefers tenants that have just begun (`low_latency`) is not counted.
+//! and the scheduler the 8 slots that go with them, so that most of the outstanding I/Os wait for a slot. The initial
+//! time in which bfq prefers new tenants (`low_latency`) is not counted.
 
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner, Rng};
 use blkmq_device::{MachineShape, registry as devices};

@@ -1,11 +1,11 @@
 //! Elevator logs: every call of a policy and every answer, with times.
 //!
-//! The answers of a policy depend on the calls alone, so a log can be played back: to the same policy, which must
-//! give every answer again ([`replay`]), or as a workload to another one ([`rerun`]). [`summary`] gives the fate of
-//! the requests of a log in figures, so that both can be compared.
+//! The answers of a policy depend on the calls alone, so a log can be played back: to the same policy, which must give
+//! every answer again ([`replay`]), or as a workload to another policy ([`rerun`]). [`summary`] reports the fate of a
+//! log's requests in figures, so that the two can be compared.
 //!
-//! An [`ElevatorLog`] is filled through [`Observation`](crate::observe::Observation), in real or in virtual time; it
-//! becomes bytes ([`ElevatorLog::bytes`]), and the bytes a [`Log`] again. `blkmq-trace` has the format and the recorder,
+//! An [`ElevatorLog`] is filled through [`Observation`](crate::observe::Observation), in real or in virtual time;
+//! [`ElevatorLog::bytes`] encodes it, and [`Log`] decodes the bytes. `blkmq-trace` has the format and the recorder,
 //! which servers use, too.
 
 mod replay;

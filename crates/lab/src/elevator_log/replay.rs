@@ -1,8 +1,7 @@
 //! Exact replay: the same calls to the same policy, every answer compared.
 //!
-//! The outside of the policy gives the answers that it gave when the log was recorded. An engine changes the tree of
-//! groups one group at a time and never leaves a child without its parent; policies rely on that. The bytes of a log
-//! may say anything.
+//! The environment of the policy gives the recorded answers. An engine changes the tree of groups one group at a time
+//! and never leaves a child without its parent, and policies rely on that; the bytes of a log may violate it.
 
 use super::{Call, Entry, Heard, Instance, LogError};
 use blkmq_core::{GroupIndex, Instant, IoMeta, Op, RequestId};
@@ -15,13 +14,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-/// Calls before a difference that are shown with it.
+/// The number of calls before a difference that are shown with it.
 const CONTEXT: usize = 8;
 
 /// The result of a replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Replayed {
-    /// Calls that were made.
+    /// The number of calls made.
     pub calls: u64,
     /// Answers that were compared.
     pub answers: u64,
@@ -56,11 +55,11 @@ impl fmt::Display for Difference {
 pub enum ReplayError {
     /// It cannot be read.
     Log(LogError),
-    /// Its policy does not exist; with a list of those that do.
+    /// Its policy does not exist; with the list of existing ones.
     Policy(String),
     /// An option is not the policy's.
     Option(OptionError),
-    /// A call breaks the contract between engine and policy, so that no engine has recorded it.
+    /// A call violates the contract between engine and policy, so no engine has recorded it.
     Contract {
         /// Number of the call, from 0.
         call: u64,
@@ -266,7 +265,7 @@ impl Stage {
         None
     }
 
-    /// The policy's questions to its outside that differ from the recorded ones, in either direction.
+    /// The difference between the policy's questions to its environment and the recorded ones, in either direction.
     fn unheard(&mut self, entry: &Entry<'_>) -> Option<String> {
         if matches!(entry, Entry::Heard(_)) { None } else { self.env.left_over() }
     }

@@ -1,8 +1,8 @@
-//! The arrivals of a log as a workload for another policy: their times, operations and places are kept; the device is
-//! simulated anew.
+//! The arrivals of a log as a workload for another policy: their times, operations and sectors are kept; the device is
+//! simulated.
 //!
 //! An I/O arrives when it was inserted or joined a held request; I/Os that merged in a plug arrive as one. No arrival
-//! waits for an earlier I/O, as the log does not say why an I/O came when it did.
+//! waits for an earlier I/O, since the log does not record why an I/O came at its time.
 
 use super::{Entry, Log, LogError};
 use crate::observe::Observation;
@@ -14,7 +14,7 @@ use blkmq_sched::{At, Grown};
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Workload {
     ios: Vec<IoMeta>,
-    /// Discards that joined a request; the log does not say where they are.
+    /// The number of discards that joined a request, whose ranges the log does not record.
     unknown: u64,
 }
 
@@ -74,7 +74,7 @@ impl Workload {
         self.ios.is_empty()
     }
 
-    /// Ranges of discards that are left out, because the log does not say where they are.
+    /// The number of discard ranges left out, since the log does not record them.
     #[must_use]
     pub fn unknown(&self) -> u64 {
         self.unknown
@@ -109,7 +109,7 @@ pub enum RerunError {
         /// The reason.
         why: Refusal,
     },
-    /// The run makes no progress, with so many I/Os in flight.
+    /// The run makes no progress, with this number of I/Os in flight.
     #[error("stuck with {0} I/Os in flight")]
     Stuck(u32),
 }
@@ -151,13 +151,13 @@ pub fn rerun(
             return Ok(queue.stats());
         }
         if full && reaped > 0 {
-            // Some I/Os are late because there was no room; now there is.
+            // Some I/Os are late because there was no credit; now there is.
             continue;
         }
         let arrival = ios.peek().map(|io| io.arrived).filter(|_| !full);
         let due = submitters.iter().filter_map(Submitter::next_deadline).min();
         let next = due.into_iter().chain(arrival).min().ok_or(RerunError::Stuck(in_flight))?;
-        // For a few turns, a submitter may leave a duty that is already due, if it expects another thread to do it.
+        // For a few turns, a submitter may leave a due duty undone if it expects another thread to do it.
         idle_turns = if next <= now && reaped == 0 { idle_turns + 1 } else { 0 };
         if idle_turns > MOST_IDLE_TURNS {
             return Err(RerunError::Stuck(in_flight));
@@ -166,7 +166,7 @@ pub fn rerun(
     }
 }
 
-/// Turns without an effect, at one time, after which the run counts as stuck.
+/// Turns without an effect, at one moment of virtual time, after which the run counts as stuck.
 const MOST_IDLE_TURNS: u32 = 10_000;
 
 /// Pushes an I/O; false if there is no credit for it.
@@ -184,7 +184,7 @@ fn push(
     }
 }
 
-/// Does all work that is due. Returns how many I/Os have ended.
+/// Does all due work. Returns how many I/Os have ended.
 fn turn(submitter: &mut Submitter<()>, now: Instant) -> u32 {
     submitter.flush(now);
     submitter.poll(now);

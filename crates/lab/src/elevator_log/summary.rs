@@ -1,4 +1,4 @@
-//! The fate of the requests of a log, in figures: their order, the distance between them, and their waiting times.
+//! The fate of the requests of a log, in figures: their order, the seek distances, and the waiting times.
 
 use super::{Entry, Log, LogError};
 use blkmq_core::{Class, Histogram, Instant, IoMeta, Op};
@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 /// Times of one kind of request, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Waits {
-    /// In the elevator: from the first insert to the last pick.
+    /// Time in the elevator: from the first insert to the last pick.
     pub waited: Histogram,
-    /// From that pick until the completion was found.
+    /// Time from that pick until the completion was found.
     pub served: Histogram,
 }
 
@@ -21,7 +21,7 @@ pub struct Summary {
     pub inserted: u64,
     /// How many of them had a priority: by class and level, and whether they are reads.
     pub priorities: BTreeMap<(Class, u16, bool), u64>,
-    /// Times that a request was returned to be issued again.
+    /// The number of times that a request was returned to be issued again.
     pub requeued: u64,
     /// I/Os that joined a held request, and requests that were fused.
     pub merged: u64,

@@ -1,12 +1,11 @@
-//! Observers beside a queue's policies and devices: a trace, depths over time, a log of the policies' calls.
+//! Observers of a queue's policies and devices: a trace, depths over time, a log of the policies' calls.
 //!
-//! They are put between the engine and its plug-ins when a queue is built, see the calls of a policy or the requests
-//! that a device is given and gives back, and change nothing. Without an observer nothing is in between, so that an
+//! They are inserted between the engine and its plug-ins when a queue is built, see the calls of a policy or the
+//! requests that a device gets and returns, and change nothing. Without observers no wrapper is inserted, so an
 //! unobserved queue costs nothing.
 //!
-//! A [`Factory`] builds policies with a plain function, which cannot carry any state along. So the wrapper of a
-//! policy is left in a thread-local while a queue is being built, and only then: `build_with` puts it there and takes
-//! it away again.
+//! A [`Factory`] builds policies with a plain function, which cannot capture state. So the wrapper of a policy is kept
+//! in a thread-local while a queue is being built, and only then: `build_with` sets and clears it.
 
 mod watches;
 pub(crate) use blkmq_trace::watched::{PolicyWatch, watched};
@@ -34,7 +33,7 @@ pub struct Observation {
     pub depths: Option<Depths>,
     /// A log of the policies' calls and answers.
     pub log: Option<ElevatorLog>,
-    /// A count of the requests that the device gets in another order than the policy's.
+    /// Counts the requests that reach the device in another order than the policy's.
     pub inversions: Option<Inversions>,
 }
 
@@ -119,8 +118,8 @@ thread_local! {
     static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) };
 }
 
-/// Runs `build`, which builds a queue with the watched [`factory`] of `inner`. Its policies are those of `inner` in
-/// the wrapper that `wrap` makes.
+/// Runs `build`, which builds a queue with the watched [`factory`] of `inner`. Its policies are those of `inner`,
+/// wrapped by `wrap`.
 pub(crate) fn build_with<R>(
     inner: &'static Factory,
     wrap: impl Fn(Box<dyn Scheduler>, &Shape, &Options) -> Box<dyn Scheduler> + 'static,
@@ -133,7 +132,7 @@ pub(crate) fn build_with<R>(
 }
 
 /// The factory of a wrapped policy of `inner`; it announces the same properties as `inner`. To be used within
-/// [`build_with`]. It is kept for good, once for each `inner`.
+/// [`build_with`]. It is never freed, and exists once for each `inner`.
 pub(crate) fn factory(inner: &'static Factory) -> &'static Factory {
     static WATCHED: Mutex<Vec<(&Factory, &Factory)>> = Mutex::new(Vec::new());
     let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,13 +161,13 @@ fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
 /// The fate of a request at its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
-    /// It has ended.
+    /// It has ended with this result.
     Ended(IoResult),
     /// It will be issued again.
     Again,
 }
 
-/// An observer beside a device.
+/// An observer of a device.
 trait DeviceWatch: Send {
     /// The device has taken a request.
     fn issued(&mut self, now: Instant, rq: &Seen);
@@ -198,8 +197,8 @@ impl From<&Inflight> for Seen {
     }
 }
 
-/// Puts observers beside each of `queues`; `watches` makes them. The engine tries a failed request `retries` times
-/// again.
+/// Attaches the observers that `watches` makes to each of `queues`. The engine retries a failed request `retries`
+/// times.
 fn watched_device<P: Send + 'static>(
     queues: DeviceQueues<P>,
     retries: u8,

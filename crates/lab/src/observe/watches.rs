@@ -1,9 +1,9 @@
 //! The observers: the number of requests in the elevators and at the device over time, inversions, and the events of
 //! a trace.
 //!
-//! An inversion is a request that reaches a hardware queue before one that the policy had picked for it earlier. Each
-//! pick is numbered, and each arrival compared with the latest number that has arrived there. A request that the
-//! device puts back is picked again and then has a new number; flushes have none, and are not counted.
+//! An inversion is a request that reaches a hardware queue before another one that the policy picked earlier for that
+//! queue. Picks are numbered, and each arrival is compared with the highest number that has arrived there. A request
+//! that the device requeues is picked again and gets a new number; flushes have none, and are not counted.
 
 use super::{DeviceWatch, Fate, PolicyWatch, Seen};
 use crate::trace::record::Act;
@@ -106,8 +106,8 @@ impl Inversions {
         }))
     }
 
-    /// The number of requests that have arrived at the device, and how many of them arrived after a request that was
-    /// picked later for the same hardware queue.
+    /// (requests that have arrived at the device, those of them that arrived after a request that was picked later for
+    /// the same hardware queue).
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         (self.0.arrived.load(Ordering::Relaxed), self.0.inverted.load(Ordering::Relaxed))
@@ -118,7 +118,7 @@ impl Inversions {
     }
 }
 
-// Orderings: the thread that hands a request to the device has it from the thread that picked it, and so sees its
+// Orderings: the thread that hands a request to the device got it from the thread that picked it, and so sees its
 // number.
 impl PolicyWatch for Inversions {
     fn asked(&mut self, _: &Cx<'_>, _: HwQueue, answer: Pick) {
@@ -138,7 +138,7 @@ impl Inversions {
     }
 }
 
-/// The observer beside one hardware queue.
+/// The observer of one hardware queue.
 struct Arrivals {
     shared: Arc<SharedInversions>,
     /// The highest number so far.
@@ -161,10 +161,10 @@ impl DeviceWatch for Arrivals {
     fn returned(&mut self, _: Instant, _: &Seen, _: Fate) {}
 }
 
-/// The observer beside a policy.
+/// The observer of a policy.
 pub(super) struct TracedPolicy {
     tracer: Tracer,
-    /// Start and length of each held request, by slot, to know by how much it grows.
+    /// Start and length of each held request, by slot, to compute by how much it grows.
     extents: Box<[(u64, u32)]>,
 }
 
@@ -200,7 +200,7 @@ impl PolicyWatch for TracedPolicy {
                 let sector = sector + u64::from(sectors);
                 Event { sector, sectors: more, ..event(Act::BackMerge, meta) }
             }
-            // The call does not say where the joined range of a discard is.
+            // The call does not include the position of a joined range of a discard.
             Grown::Discard => Event { sectors: more, ..event(Act::BackMerge, meta) },
         };
         self.tracer.note(cx.now, joined);
@@ -213,7 +213,7 @@ impl PolicyWatch for TracedPolicy {
     }
 }
 
-/// The observer beside a device.
+/// The observer of a device.
 pub(super) struct TracedDevice(pub(super) Tracer);
 
 fn request(act: Act, rq: &Seen) -> Event {

@@ -1,7 +1,7 @@
 //! A run with all its parameters: drawn from one seed, printed in one line and read back from it.
 //!
-//! The settings and the line are in `text.rs`. The values come from elsewhere: a seed (`draw`), a person,
-//! or a shrunk failure (`shrink`).
+//! The settings and the line are in `text.rs`. The values come from a seed (`draw`), a person, or a shrunk failure
+//! (`shrink`).
 
 mod text;
 
@@ -22,8 +22,8 @@ use blkmq_sched::{Factory, OptionError, Options, Scope};
 /// A device has at most as many hardware queues as there are CPUs; this machine has enough.
 pub(crate) const MACHINE: MachineShape = MachineShape { cpus: 64, nodes: 1 };
 
-/// Turns within which a CPU with a duty does it: a follower lets up to eight polls pass because it expects the leader
-/// to come by, and one turn may have begun before.
+/// The most turns within which a CPU performs a duty: a follower skips up to eight polls because it expects the leader
+/// to act, and one turn may have begun before.
 const LET_PASS: u64 = 10;
 
 /// The settings of an operator; its actions are drawn from the seed of the run.
@@ -85,7 +85,7 @@ impl Bounds {
         if self.max_segments > 0 {
             limits.max_segments = limits.max_segments.min(self.max_segments);
         }
-        // A model takes a discard for one range, as its limits say; the other devices check every part of it.
+        // A model treats a discard as one range, as its limits say; the other devices check every part of it.
         if self.max_discard_segments > 0 && !is_model {
             limits.max_discard_segments = self.max_discard_segments;
         }
@@ -98,7 +98,7 @@ impl Bounds {
 /// All parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The seed of the I/Os and of the times of faults; in a drawn scenario everything else comes from it, too.
+    /// The seed of the I/Os and of the times of faults; a drawn scenario comes entirely from it.
     pub seed: u64,
     /// The policy.
     pub scheduler: &'static Factory,
@@ -126,7 +126,7 @@ pub struct Scenario {
     pub device: String,
     /// Further bounds of requests.
     pub bounds: Bounds,
-    /// Groups that owners are in, besides the root.
+    /// The number of groups for owners, besides the root.
     pub groups: u16,
     /// The level of statistics about them.
     pub stats: StatsMode,
@@ -154,8 +154,8 @@ pub struct Scenario {
     pub begin: Instant,
 }
 
-/// The beginnings of clocks: zero; and, as Linux has its jiffies begin shortly before they wrap, one second before
-/// the nanoseconds overflow in code that shifts them by 10 bits, or by 2.
+/// The initial values of clocks: zero; and, like Linux' jiffies, which begin shortly before they wrap, one second
+/// before the nanoseconds overflow in code that shifts them by 10 bits, or by 2.
 pub(crate) const BEGINS: [Instant; 3] = [
     Instant::ZERO,
     Instant::from_nanos((1 << 54) - 1_000_000_000),
@@ -218,7 +218,7 @@ impl Scenario {
     /// The queue to build around `device`, which is this scenario's.
     ///
     /// # Panics
-    /// If the scenario was put together by hand and its options do not exist.
+    /// If the scenario was built by hand and its options do not exist.
     #[must_use]
     pub fn config(&self, device: &Device) -> Config<Stamp> {
         let groups = self.group_tree();
@@ -275,8 +275,8 @@ impl Scenario {
             .collect()
     }
 
-    /// How late a CPU may come to a hardware queue, given its possible delays in between and in each of the polls
-    /// that it may let pass.
+    /// How late a CPU may come to a hardware queue, given its possible delays in between and in each of the polls that
+    /// it may skip.
     #[must_use]
     pub fn slack(&self) -> Nanos {
         let turn = self.costs.most(u64::from(self.credit.next_power_of_two() + self.habits.batch));
@@ -300,14 +300,14 @@ pub(crate) fn group_name(number: u16) -> String {
     format!("g{number}")
 }
 
-/// A latency goal for one group in `one_in`, from some that are impossible to some that cost nothing.
+/// A latency goal for one group in `one_in`; some are impossible, some cost nothing.
 pub(crate) fn some_goal(rng: &mut Rng, one_in: u16) -> Promise {
     let promise = Promise::default();
     if one_in == 0 || !rng.chance(1, one_in.into()) {
         return promise;
     }
     let some = |rng: &mut Rng| if rng.chance(1, 2) { 1 << rng.below(20) } else { 0 };
-    // Drawn aside, so that nothing else of a scenario depends on it.
+    // Drawn from a copy of the generator, so that nothing else of a scenario depends on it.
     let sync = some(&mut rng.clone());
     let words = format!("p99_read={} p99_write={} p99_sync={sync}", some(rng), some(rng));
     promise.set(&words).expect("any number is possible")
@@ -320,7 +320,7 @@ pub(crate) fn some_limits(rng: &mut Rng, one_in: u16) -> IoMax {
         return max;
     }
     let mut some = |least: u64, bits: u64| rng.chance(1, 2).then(|| least << rng.below(bits));
-    // The figures keep a run to seconds, and let I/Os in flight be those that have to wait.
+    // With these figures a run takes seconds, and I/Os in flight have to wait.
     (max.rbps, max.wbps) = (some(1 << 20, 12), some(1 << 20, 12));
     (max.riops, max.wiops) = (some(200, 16), some(200, 16));
     (max.bps, max.iops) = (some(1 << 20, 12), some(200, 16));

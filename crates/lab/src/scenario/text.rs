@@ -1,7 +1,7 @@
 //! A scenario as a line of `key=value`, and back: `seed=7 cpus=2 ios=3 device=memory,cache_size=1`.
 //!
-//! Values as in [`Scenario::plain`] are left out, so that a line shows only the relevant ones; a line that was
-//! printed reads back as the same scenario, exactly. One table has the settings by name, for printing, reading and
+//! Values equal to those of [`Scenario::plain`] are left out, so that a line shows only the relevant ones; a printed
+//! line reads back as exactly the same scenario. One table has the settings by name, for printing, reading and
 //! shrinking.
 
 use super::Scenario;
@@ -233,7 +233,7 @@ macro_rules! permille {
     };
 }
 
-/// A mode besides the access; the access's own default has a name, too.
+/// A mode besides the access; the default of the access has a name, too.
 macro_rules! mode {
     ($key:literal, $mode:ident, $s:ident => $place:expr) => {
         Field {
@@ -438,8 +438,8 @@ mod tests {
         }
     }
 
-    /// A guard against a field that is lost, or writes to another field: each changes the scenario, and changes it
-    /// back.
+    /// Guards against a field that is lost, or writes to another field: each field changes the scenario, and can be
+    /// changed back.
     #[test]
     fn every_field_is_printed_if_it_is_not_plain() {
         let plain = Scenario::plain();

@@ -1,8 +1,8 @@
 //! Jobs in virtual time: like `blkmq bench`, but on virtual CPUs instead of real threads, from one seed.
 //!
 //! The queue, the policy, the device and the [`Worker`](crate::workload::Worker) that issues I/Os are those of a real
-//! run; only the order of their calls is simulated. There are no oracles here (the [`World`](crate::World) has
-//! those): only requested observers run, so that millions of I/Os are simulated in a second.
+//! run; only the order of their calls is simulated. There are no oracles here (those are in the
+//! [`World`](crate::World)): only requested observers run, so that millions of I/Os are simulated in a second.
 //!
 //! Build a [`Simulation`] around a queue's configuration, and run one phase of [`Program`]s after the other.
 
@@ -59,8 +59,8 @@ pub struct Program<'a, B> {
 pub struct Done {
     /// The counts.
     pub tally: Tally,
-    /// How long the CPU was at work while counting. A wait is no work, even if the thread stays awake for a while: a
-    /// real one may sleep, poll, or do something else, and how long it waits depends on the device.
+    /// How long the CPU worked while counting. Waiting does not count, even if the thread stays awake: a real thread
+    /// may sleep, poll, or do something else, and the length of a wait depends on the device.
     pub busy: Nanos,
     /// Whether the program counted at all. False if it was stopped before its start, or in its ramp.
     pub counted: bool,
@@ -77,7 +77,7 @@ pub struct Reports<'r, P> {
     pub report: Report<'r, P>,
 }
 
-/// No turn is due any more, and I/Os are in flight: the engine or the device has lost something.
+/// No turn is due, but I/Os are in flight: the engine or the device has lost something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stuck {
     /// I/Os that have not ended.
@@ -101,7 +101,7 @@ type Operator<'a, P> = Box<dyn FnMut(Instant, &Queue<P>) -> Option<Instant> + 'a
 /// Says whether programs are to end before their time.
 type Stop<'a> = Box<dyn Fn() -> bool + 'a>;
 
-/// Turns between two looks at [`Stop`]: some milliseconds.
+/// Turns between two checks of [`Stop`]: some milliseconds.
 const TURNS: u64 = 1 << 10;
 
 /// The callback for stalls.
@@ -183,12 +183,12 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
         self.timeline.schedule(Who::Operator, Some(at));
     }
 
-    /// From now on `observer` is notified of I/Os that take more than 10 s, as [`Stall`] describes.
+    /// From now on, calls `observer` for I/Os that take more than 10 s, as [`Stall`] describes.
     pub fn observe_stalls(&mut self, observer: impl FnMut(&Stall) + 'a) {
         self.observer = Some(Box::new(observer));
     }
 
-    /// From the time on at which `stop` holds, all programs end, as at the end of a runtime.
+    /// As soon as `stop` holds, all programs end, as at the end of a runtime.
     pub fn stop_when(&mut self, stop: impl Fn() -> bool + 'a) {
         self.stop = Some(Box::new(stop));
     }
@@ -232,7 +232,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
     }
 
     /// Runs programs side by side until all have ended, the first of them on the first free submitter and so on.
-    /// Returns their results, in their order. `reports` gets those so far at each multiple of its time.
+    /// Returns their results, in their order. `reports` gets the results so far at each multiple of its time.
     ///
     /// # Errors
     /// If the run makes no progress.

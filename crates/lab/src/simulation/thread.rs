@@ -4,9 +4,8 @@
 //! completions that it waited for, issues the next portion, and continues, sleeps, or parks. Calls into the engine
 //! take no virtual time; their cost delays the next turn.
 //!
-//! I/Os that take too long are reported as by a client in real time. A program is checked when it has a turn, and no
-//! extra turns are made for that: where time jumps over a stall, the stall is reported at its end, with its whole
-//! length.
+//! Slow I/Os are reported as by a client in real time. A program is checked in its own turns only: if time jumps over a
+//! stall, the stall is reported at its end, with its whole length.
 
 use super::{Done, Program};
 use crate::body::{Body, Costs, Next};
@@ -116,7 +115,7 @@ impl<P: Send> Plugged for Virtual<'_, P> {
     }
 }
 
-/// A turn's time differs from the typical one by up to a quarter, so that CPUs do not go in step for ever.
+/// A turn's time differs from the typical one by up to a quarter, so that CPUs do not stay in step.
 const PACES: (u64, u64) = (768, 513);
 
 impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
@@ -145,7 +144,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
         }
     }
 
-    /// The time that waking it takes; `None` if it is not parked.
+    /// The time until it wakes; `None` if it is not parked.
     pub(super) fn wakes_in(&self, now: Instant, costs: &Costs) -> Option<Nanos> {
         let awake = now - self.rested <= costs.spin;
         self.body.is_parked().then_some(if awake { costs.poll } else { costs.wake })
@@ -183,8 +182,8 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
 
     /// A stall to report before a turn, if there is one.
     pub(super) fn look(&mut self, now: Instant, queue: &Queue<P>) -> Option<Stall> {
-        // The check needs the elevators, and a caught run holds one. A program that wakes from sleep is checked, too:
-        // I/Os that it submits from now on have not waited while it slept.
+        // The check needs the elevators, and a caught run holds one. A program that wakes from sleep is checked, too,
+        // before it submits I/Os, which have not waited while it slept.
         if self.body.is_caught() {
             return None;
         }
@@ -213,7 +212,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
         self.next(turn.now, turn.now + Nanos(spent), waits, caught)
     }
 
-    /// Takes the completions that the worker waits for. True if some are still missing.
+    /// Takes the completions that the worker waits for. Returns true if some are still missing.
     fn take(
         worker: &mut Worker<'a, P, B>,
         port: &mut Virtual<'_, P>,
@@ -276,7 +275,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Thread<'a, P, B> {
 
 /// The threshold of clients in real time.
 const STALL_AFTER: Nanos = Nanos::from_secs(10);
-/// Requests that a report names.
+/// The most requests that a report names.
 const NAMED: usize = 4;
 
 /// A program that has reaped no completion for a while.

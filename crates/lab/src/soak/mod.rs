@@ -1,11 +1,11 @@
-//! One scenario, all oracles: the run behind `cargo xtask soak`.
+//! One scenario with all oracles: the run behind `cargo xtask soak`.
 //!
 //! A run has two phases. In the first the clients submit, faults strike, the power may be cut, and no promise may be
-//! broken. In the second no client submits any more; faults come to an end, and every I/O must end too, without any
-//! of them waiting longer than the times that the engine itself names.
+//! broken. In the second no client submits; faults end, and every I/O must end too, without waiting longer than the
+//! times that the engine itself names.
 //!
-//! A failing run can be printed in one line and run again ([`Replay`]), and made smaller (`shrink.rs`). A [`Tally`]
-//! has the conditions that many runs reached, so that "passed" does not hide "was not tested".
+//! A failing run can be printed in one line and repeated ([`Replay`]), and shrunk (`shrink.rs`). A [`Tally`] records
+//! the conditions that many runs reached, so that "passed" does not hide "was not tested".
 
 mod shrink;
 
@@ -179,7 +179,7 @@ impl Lives<'_> {
         world
     }
 
-    /// The whole machine stops at some time, with I/O in flight or not.
+    /// Runs until the whole machine stops, with I/O in flight or not.
     fn until_the_power_goes(&mut self, life: u32) -> Result<(), Violation> {
         let subject = self.subject(life);
         let mut world = self.world(&subject, life);

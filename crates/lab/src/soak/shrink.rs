@@ -1,9 +1,9 @@
 //! Shrinks a failure: the same failure with fewer CPUs, fewer I/Os, and fewer features switched on.
 //!
-//! One change after the other is tried and kept if the run still fails in the same way, beginning with those that
-//! make runs short. It ends when no change is left to try, or after a number of runs. The seed is part of the
-//! scenario: where a change alone makes the failure go away, small seeds are tried with it, since another stream of
-//! I/Os may show the failure as well.
+//! Tries one change after another and keeps it if the run still fails in the same way, beginning with those that make
+//! runs short. Ends when no change is left, or after a number of runs. The seed is part of the scenario: if a change
+//! makes the failure disappear, small seeds are tried with it, since another stream of I/Os may show the failure as
+//! well.
 
 use super::{Failure, Replay, run};
 use crate::Scenario;
@@ -40,11 +40,11 @@ struct Search {
 }
 
 impl Search {
-    /// Tries to reduce every field once. True if any became smaller and there are runs left.
+    /// Tries to reduce every field once. Returns true if any became smaller and there are runs left.
     fn round(&mut self) -> bool {
         let mut smaller = false;
         for field in FIELDS.iter().filter(|field| field.key != "seed") {
-            // Repeatedly while it helps: a number is halved, a list loses one item after the other.
+            // Repeated while it helps: a number is halved, a list loses one item after another.
             while self.runs < self.most && self.reduce(field) {
                 smaller = true;
             }
@@ -62,7 +62,7 @@ impl Search {
         })
     }
 
-    /// Keeps `scenario`, or one like it, if it fails in the same way.
+    /// Keeps `scenario`, or a variant with another seed, if it fails in the same way.
     fn attempt(&mut self, scenario: &Scenario) -> bool {
         if scenario.check().is_err() {
             return false;
@@ -122,7 +122,7 @@ fn shorter_lists(plain: String, now: &str) -> Vec<String> {
     lists
 }
 
-/// Returns whether `text` begins the description of a device around another one.
+/// Returns whether `text` begins the description of a device that wraps another one.
 fn stands_around(text: &str) -> bool {
     let name = text.split(',').next().unwrap_or_default();
     registry::find(name).is_some_and(|factory| factory.argument == Argument::Device)

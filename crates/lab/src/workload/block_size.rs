@@ -47,7 +47,7 @@ impl BlockSize {
     /// The longest I/O that a job may ask for, in bytes.
     pub const MAX: u32 = 1 << 30;
 
-    /// The smallest size that can occur, in bytes. Random places are multiples of it.
+    /// The smallest size that can occur, in bytes. Random offsets are multiples of it.
     #[must_use]
     pub fn min(&self) -> u32 {
         match self {

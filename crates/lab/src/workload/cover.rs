@@ -1,11 +1,11 @@
 //! The blocks of a region that a pass has not covered yet: fio's random map, for I/Os of different lengths.
 //!
 //! With one length, a [`Permutation`](super::Permutation) visits each block once and needs no memory. With several
-//! lengths the next free block depends on all I/Os before, so here is a bit for each block. Above the bits are levels
-//! of summaries: a bit there says that 64 bits below are all set. So the next free block is found in a few steps,
+//! lengths the next free block depends on all I/Os before, so there is a bit for each block. Above the bits are levels
+//! of summaries: a bit there says that all 64 bits below are set. So the next free block is found in a few steps,
 //! however full the map is.
 
-/// Bits in a word, as a shift.
+/// log2 of the number of bits in a word.
 const SHIFT: u32 = 6;
 const WORD: u64 = 1 << SHIFT;
 
@@ -61,15 +61,15 @@ impl Cover {
         self.close_ends();
     }
 
-    /// Makes all blocks free again, if one is not.
+    /// Makes all blocks free again, unless they are.
     pub(super) fn restart(&mut self) {
         if self.free < self.blocks {
             self.clear();
         }
     }
 
-    /// Takes up to `most` blocks without a gap, from the first free one at or behind `from` on, round the end; returns
-    /// the first and their number, at least 1. A map without a free block is made free first.
+    /// Takes up to `most` contiguous blocks, from the first free one at or behind `from`, wrapping at the end; returns
+    /// the first and their number, at least 1. Clears a map without free blocks first.
     pub(super) fn take(&mut self, from: u64, most: u64) -> (u64, u64) {
         if self.free == 0 {
             self.clear();
@@ -113,7 +113,7 @@ impl Cover {
                     self.descend(height, index as u64 * WORD + u64::from(open.trailing_zeros())),
                 );
             }
-            // Everything else in this word is set; the search continues behind it, a level higher.
+            // The rest of this word is set; the search continues behind it, a level higher.
             at = (at >> SHIFT) + 1;
         }
         None

@@ -112,7 +112,7 @@ pub enum Rw {
     RandRw,
     /// Each block is discarded and then written, in sequence.
     TrimWrite,
-    /// Each block is discarded and then written, at random places.
+    /// Each block is discarded and then written, at random offsets.
     RandTrimWrite,
 }
 
@@ -137,7 +137,7 @@ impl Rw {
         Self::NAMES.iter().find(|(_, names)| names.contains(&name)).map(|(rw, _)| *rw)
     }
 
-    /// Returns whether places are drawn at random.
+    /// Returns whether offsets are drawn at random.
     #[must_use]
     pub const fn is_random(self) -> bool {
         matches!(

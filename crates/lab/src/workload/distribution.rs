@@ -1,16 +1,16 @@
 //! The choice of the next block: fio's `random_distribution`.
 //!
 //! Blocks are numbers below a count; the generator turns them into sectors. The skewed distributions draw a *rank* (0
-//! is the hottest) and scatter ranks over the region with a fixed [`Permutation`], as fio does with a hash, so that
-//! hot blocks are not neighbours that merge. Unlike a hash, a permutation never puts two ranks on one block, so the
-//! share of the hottest blocks is exactly the formula's. A *centre* moves all places, round the end of the region, so
+//! is the hottest) and scatter ranks over the region with a fixed [`Permutation`], as fio does with a hash, so that hot
+//! blocks are not neighbours that merge. Unlike a hash, a permutation never puts two ranks on one block, so the share
+//! of the hottest blocks is exactly the formula's. A *centre* shifts all blocks, wrapping at the end of the region, so
 //! that the hottest block lies there. Zones are not scattered.
 
 use super::{Permutation, Zones, ZonesError};
 use blkmq_core::Rng;
 use std::fmt;
 
-/// The distribution of random places.
+/// The distribution of random offsets.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum Distribution {
     /// All blocks are equally likely.
@@ -19,14 +19,14 @@ pub enum Distribution {
     /// The block of rank r (from 1) is drawn in proportion to `1 / r^theta`.
     /// `theta`, and the centre.
     Zipf(f64, Option<f64>),
-    /// Self-similar: a share of `1 - h` goes to a share of `h` of the blocks, and again so within these.
-    /// `h`, and the centre.
+    /// Self-similar: a share of `1 - h` goes to a share of `h` of the blocks, and so on within these. The fields are
+    /// `h` and the centre.
     Pareto(f64, Option<f64>),
     /// fio's bell: the mean of twelve uniform numbers, which has a standard deviation of a twelfth of the region, plus
-    /// one uniform number as wide as the deviation, in percent of the region and up to 50. The deviation, and the
-    /// centre, without which the hottest block is the middle one.
+    /// one uniform number as wide as the deviation, in percent of the region and up to 50. The fields are the
+    /// deviation, and the centre; without a centre the hottest block is the middle one.
     Normal(f64, Option<f64>),
-    /// Each zone has a share of the I/Os, and all places within a zone are equally likely.
+    /// Each zone has a share of the I/Os; all offsets within a zone are equally likely.
     Zoned(Zones),
 }
 
@@ -78,7 +78,7 @@ impl Distribution {
 }
 
 impl Distribution {
-    /// The place of the hottest block, from 0 to 1 of the region; `None` leaves it to chance.
+    /// The position of the hottest block, from 0 to 1 of the region; `None` leaves it to chance.
     pub(super) fn centre(&self) -> Option<f64> {
         match self {
             Self::Uniform | Self::Zoned(_) => None,
@@ -118,7 +118,7 @@ pub(super) enum Places {
     Uniform { blocks: u64 },
     /// Draws each block once, then each again in another order.
     EachOnce { order: Permutation, drawn: u64 },
-    /// Draws by rank. All places are moved by `shift` blocks, round the end.
+    /// Draws by rank. All blocks are shifted by `shift`, wrapping at the end.
     Ranked { ranks: Ranks, scatter: Permutation, shift: u64 },
     /// Each zone: the percentage below which its draws are, its first block, and the number of its blocks.
     Zoned(Vec<(u32, u64, u64)>),
@@ -130,7 +130,7 @@ impl Places {
         Self::Uniform { blocks }
     }
 
-    /// Draws every block before any comes again.
+    /// Draws every block before any is repeated.
     pub(super) fn each_once(blocks: u64, rng: &mut Rng) -> Self {
         Self::EachOnce { order: Permutation::new(blocks, rng), drawn: 0 }
     }
@@ -152,7 +152,7 @@ impl Places {
 
     #[inline]
     pub(super) fn next(&mut self, rng: &mut Rng) -> u64 {
-        // Checked first and separately: a jump to one of all kinds takes three times as many instructions.
+        // Checked first and separately: a match over all variants takes three times as many instructions.
         if let Self::Uniform { blocks } = self { rng.below(*blocks) } else { self.next_uneven(rng) }
     }
 

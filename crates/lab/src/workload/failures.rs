@@ -4,7 +4,7 @@ use super::Direction;
 use blkmq_core::{IoError, Nanos};
 use std::fmt;
 
-/// I/Os that failed. They are in no other figure.
+/// Failed I/Os. No other figure includes them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Failures {
     /// The number of failed I/Os, flushes among them.
@@ -18,7 +18,7 @@ pub struct Failures {
 pub struct Failed {
     /// Its direction; `None` for a flush.
     pub direction: Option<Direction>,
-    /// Its first byte on the device. Not known where no times are taken (`gtod_reduce`).
+    /// Its first byte on the device; `None` if no times are taken (`gtod_reduce`).
     pub offset: Option<u64>,
     /// Its length in bytes.
     pub bytes: u64,
@@ -130,7 +130,7 @@ pub struct Unfinished {
     pub outstanding: u32,
     /// Of these, cancelled before they reached the device.
     pub cancelled: u32,
-    /// Of these, never given back: the thread ended without them.
+    /// Of these, never returned: the thread ended without them.
     pub abandoned: u32,
 }
 

@@ -1,7 +1,6 @@
-//! The files of a job: stretches of the device, each with a region of its own, and the order in which a thread visits
-//! them.
+//! The files of a job: parts of the device, each with its own region, and the order in which a thread visits them.
 //!
-//! Names and paths are not here: the code that opens files decides where on the device each of them lies.
+//! Names and paths are not here: the code that opens files decides where on the device each lies.
 
 /// A file: a stretch of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,9 +14,9 @@ pub struct File {
 /// `file_service_type`: the order in which a thread visits its files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileService {
-    /// One after the other, and then again.
+    /// One after another, repeatedly.
     RoundRobin,
-    /// Each time another one, at random.
+    /// A random file each time.
     Random,
     /// The next one when one is done.
     Sequential,
@@ -35,17 +34,18 @@ impl FileService {
 /// The files of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Files {
-    /// Those of the first thread, of the second, and so on; or those that all threads share.
+    /// The files of the first thread, of the second, and so on; or the files that all threads share.
     pub list: Vec<File>,
     /// The number of files of a thread, at least 1.
     pub each: usize,
     /// `file_service_type`.
     pub service: FileService,
-    /// The number behind that: I/Os to a file before the next file has its turn, at least 1.
+    /// The number behind that: I/Os to a file before the next file's turn, at least 1.
     pub turn: u32,
-    /// `openfiles`: files that a thread visits at a time; the next one is opened when one of them is done. At least 1.
+    /// `openfiles`: the number of files that a thread visits at a time, at least 1; when one is done, the next is
+    /// opened.
     pub open: usize,
-    /// Whether `filesize` has made the files as long as they are. If so, `size` ends the job, and is not divided among
+    /// Whether `filesize` determines the length of the files. If so, `size` ends the job, and is not divided among
     /// them.
     pub is_sized: bool,
 }

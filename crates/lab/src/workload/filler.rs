@@ -13,7 +13,7 @@ pub struct Filler {
     repeats: Repeats,
 }
 
-/// The choice of the bytes that a write repeats. A buffer is the state of the generator that made it.
+/// Chooses the bytes that a write repeats. A buffer is identified by the state of the generator that made it.
 #[derive(Clone, Debug)]
 struct Repeats {
     choice: Rng,
@@ -31,7 +31,7 @@ impl Filler {
     pub fn new(job: &Job, thread: u32, device_bytes: u64) -> Self {
         let contents = job.contents.clone();
         let writes = job.rw.directions().contains(&Direction::Write);
-        // Other bytes than places: the two streams must not repeat each other.
+        // Not the bytes of the offsets' stream: the two streams must not repeat each other.
         let seed = job.randseed ^ u64::from(job.index) << 32 ^ u64::from(thread) ^ 0x6275_6666;
         let rng = Rng::new(seed);
         let regions = job.regions(thread, device_bytes).unwrap_or_default();
@@ -43,7 +43,7 @@ impl Filler {
         Self { rng, contents, writes, repeats }
     }
 
-    /// Fills a buffer that has just been made.
+    /// Fills a new buffer.
     pub fn begin(&mut self, bytes: &mut [u8]) {
         if self.writes && !self.contents.is_zero {
             self.fill(bytes);
@@ -118,7 +118,7 @@ mod tests {
         bytes.iter().filter(|byte| **byte == 0).count()
     }
 
-    /// Regression test: every write carried zeroes, which compressing storage takes for nothing.
+    /// Regression test: every write carried zeroes, which compressing storage does not store.
     #[test]
     fn buffers_are_random_and_no_two_writes_are_alike() {
         let mut filler = filler(&Contents::default());

@@ -1,4 +1,4 @@
-//! The least rate of a thread: fio's `rate_min` and `rate_iops_min`. A thread that falls below it ends with an error.
+//! The minimum rate of a thread: fio's `rate_min` and `rate_iops_min`. A thread that falls below it ends with an error.
 
 use super::{Counts, Direction, Job, PerDirection};
 use blkmq_core::{Instant, Nanos};
@@ -13,7 +13,7 @@ const SETTLING: Nanos = Nanos::from_secs(2);
 pub(super) struct Floor {
     least: PerDirection<[u64; 2]>,
     cycle: Nanos,
-    /// The time and the counts of the last look.
+    /// The time and the counts of the last check.
     last: Option<(Instant, [[u64; 2]; 3])>,
 }
 

@@ -1,8 +1,8 @@
 //! The stream of I/Os of one thread of a job.
 //!
-//! The stream depends on the job, its index, the thread's index, the size of the device and nothing else. For uniform
-//! patterns an I/O costs a few nanoseconds: values that do not change are computed in [`Generator::new`], and a block
-//! is found by a multiplication instead of a division.
+//! The stream depends only on the job, its index, the thread's index and the size of the device. For uniform patterns
+//! an I/O costs a few nanoseconds: values that do not change are computed in [`Generator::new`], and a block is found
+//! by a multiplication instead of a division.
 
 mod pass;
 mod plain;
@@ -66,12 +66,12 @@ pub struct Generator {
     places: [Places; 3],
     /// The blocks that are covered, and the sectors in a block; with several block sizes.
     cover: Option<(Cover, u64)>,
-    /// I/Os of a run, and those left of the current one (`rw=randread:8`).
+    /// (I/Os of a run, those left of the current one) (`rw=randread:8`).
     run: (u32, u32),
     /// Sectors between the end of a sequential I/O and the next one (`rw=read:4k`).
     hole: i64,
     prios: Prios,
-    /// Set if all I/Os are alike but for their places.
+    /// Set if all I/Os are alike except for their offsets.
     plain: Option<Plain>,
     start: u64,
     end: u64,
@@ -81,9 +81,9 @@ pub struct Generator {
     /// Whether an I/O ever causes another one.
     chains: bool,
     trimwrite: bool,
-    /// The zones, if the I/O goes from one to the next.
+    /// The zones, if the job uses one after another.
     strides: Option<Strides>,
-    /// `fsync` and `fdatasync`: a flush goes before the I/O that follows so many writes.
+    /// `fsync` and `fdatasync`: after this many writes, a flush precedes the next I/O.
     flushes: [u32; 2],
     writes: u64,
     /// No write has followed the last flush of this pass.
@@ -91,14 +91,13 @@ pub struct Generator {
     /// The last I/O was a flush.
     ends_flushed: bool,
     pass: Pass,
-    /// The files of a thread that has several, each with a stream of its own; all of the above is then about the
-    /// passes.
+    /// The files of a thread that has several, each with its own stream; the fields above then count passes.
     turns: Option<Box<Turns>>,
     /// A recording that replaces all of the above, and its next I/O.
     tape: Option<(Arc<Tape>, usize)>,
 }
 
-/// The bounds of sequential places, in sectors.
+/// The bounds of sequential offsets, in sectors.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     /// The sectors behind the start at which an I/O may begin: the `size`.
@@ -128,11 +127,11 @@ struct Stream {
     sizes: Sizes,
     /// The smallest length, in sectors.
     min: u64,
-    /// Random places are multiples of this many sectors from the start of the region.
+    /// Random offsets are multiples of this many sectors from the start of the region.
     unit: u64,
-    /// The index of the generator's places that it draws from.
+    /// The index of the entry of the generator's `places` that it draws from.
     places: usize,
-    /// The place is random if the next random number is below this. `ALWAYS` needs no number.
+    /// The offset is random if the next random number is below this. `ALWAYS` needs no number.
     random_below: u64,
     /// The sector behind the last I/O.
     cursor: u64,
@@ -223,13 +222,14 @@ impl Generator {
         Ok(generator)
     }
 
-    /// Begins the next of the `loops` of a job that reads back its writes: as in fio, after each loop. False if there
-    /// is none, or the job does not read back.
+    /// Begins the next of the `loops` of a job that reads back its writes: like fio, after each loop. Returns false if
+    /// there is none, or the job does not read back.
     pub fn next_loop(&mut self) -> bool {
         self.pass.next_loop()
     }
 
-    /// Counts `number_ios` of `job` from here on, as fio does behind a ramp. Of the I/Os that follow, `drawn` have been drawn.
+    /// Counts `number_ios` of `job` from here on, as fio does after a ramp. Of the following I/Os, `drawn` have already
+    /// been drawn.
     #[cold]
     #[inline(never)]
     pub(super) fn count_anew(&mut self, job: &Job, drawn: u64) {
@@ -245,7 +245,7 @@ impl Generator {
         if !self.pass.begin() {
             return false;
         }
-        // As in fio, a pass begins with the flush that is due, even if the one before has ended with it.
+        // As in fio, a pass begins with the flush that is due, even if the previous one has ended with it.
         self.is_flushed = self.writes == 0;
         if let Some(turns) = &mut self.turns {
             turns.restart();
@@ -261,7 +261,7 @@ impl Generator {
         true
     }
 
-    /// Sequential I/O begins again at the start, and each block of a map is free.
+    /// Sequential I/O begins again at the start, and all blocks of a map are free.
     fn rewind(&mut self) {
         self.streams.iter_mut().for_each(|stream| stream.cursor = self.start);
         self.places.iter_mut().for_each(|places| places.restart(&mut self.rng));
@@ -286,7 +286,7 @@ impl Generator {
         } else {
             self.sequential(direction)?
         };
-        // As in fio, a longer I/O that reaches beyond the end becomes one of the smallest.
+        // As in fio, a longer I/O that reaches beyond the end gets the smallest length.
         let Stream { min: least, ref sizes, .. } = self.streams[direction as usize];
         let end = match (random, sizes.fixed()) {
             (true, None) if self.strides.is_some() => self.bounds.fit,
@@ -318,7 +318,7 @@ impl Generator {
         (self.start + first * *unit, blocks * *unit)
     }
 
-    /// Returns whether the place of the next I/O is drawn.
+    /// Returns whether the offset of the next I/O is drawn.
     #[inline]
     fn is_random(&mut self, direction: Direction) -> bool {
         if !self.random {
@@ -339,7 +339,7 @@ impl Generator {
     fn sequential(&mut self, direction: Direction) -> Option<u64> {
         let Stream { cursor, min, places, unit, .. } = self.streams[direction as usize];
         if self.random {
-            // As in fio, a run that meets the end continues at a random place.
+            // As in fio, a run that meets the end continues at a random offset.
             let Bounds { size, end, .. } = self.bounds;
             let is_over = cursor + min > end || cursor >= self.start + size;
             return Some(if is_over {
@@ -351,8 +351,8 @@ impl Generator {
         self.bounds.next(cursor, self.start, self.hole)
     }
 
-    /// The next I/O, as [`next`](Iterator::next). For a mix of reads and writes, `steer` gets the direction that was
-    /// drawn, and decides.
+    /// The next I/O, like [`next`](Iterator::next). For a mix of reads and writes, `steer` maps the drawn direction to
+    /// the one to use.
     #[inline]
     pub fn next_steered(&mut self, steer: impl Fn(Direction) -> Direction) -> Option<NextIo> {
         match self.plain {
@@ -377,7 +377,8 @@ impl Generator {
             return Some(io);
         }
         loop {
-            // As in fio, a flush goes before an I/O, and behind the last one where only the search for a place ends the pass.
+            // As in fio, a flush goes before an I/O, and after the last one only if the pass ends because no offset was
+            // found.
             let is_last = self.is_flush_due() && self.pass.is_cut();
             if self.pass.is_over() && !is_last && !self.begin_pass() {
                 return None;
@@ -462,9 +463,9 @@ impl Bounds {
         }
     }
 
-    /// The sector of the sequential I/O behind `cursor` with a `hole`, in the region or zone that begins at `start`; `None` if there
-    /// is none. As in fio, an I/O with a hole that would begin beyond the end of the file goes round to the start, and
-    /// backwards it comes from the end; in a file that is longer than the `size`, it ends.
+    /// The sector of the sequential I/O behind `cursor` with a `hole`, in the region or zone that begins at `start`;
+    /// `None` if there is none. As in fio, an I/O with a hole that would begin beyond the end of the file wraps to the
+    /// start, or backwards to the end; in a file that is longer than the `size`, the pass ends.
     #[inline(never)]
     fn next(&self, cursor: u64, start: u64, hole: i64) -> Option<u64> {
         let Self { size, file, origin, .. } = *self;
@@ -476,7 +477,7 @@ impl Bounds {
         if hole < 0 && last == start && start > 0 {
             last = end;
         }
-        // Places before the start are large numbers, beyond any end.
+        // Offsets before the start wrap to large numbers, beyond any end.
         let mut place = last.wrapping_sub(start);
         if place > 0 && hole != 0 {
             place = place.wrapping_add_signed(hole);
@@ -520,14 +521,14 @@ impl Stream {
         }
     }
 
-    /// The number of places of its shortest I/O in `region`.
+    /// The number of offsets of its shortest I/O in `region`.
     fn blocks(&self, region: Region) -> u64 {
         (region.size / u64::from(SECTOR_SIZE)).saturating_sub(self.min) / self.unit + 1
     }
 }
 
-/// Makes the places that the directions of `job` draw from, and assigns them to the streams. Equal directions share,
-/// so that a block is visited by either of them.
+/// Makes the `places` from which the directions of `job` draw, and assigns them to the streams. Equal directions share
+/// one, so that each block is visited by one of them.
 fn place(
     job: &Job,
     region: Region,
@@ -562,7 +563,7 @@ fn place(
     places
 }
 
-/// The bytes in whole blocks for which a pass over `region` has places, if each block comes once.
+/// The bytes in whole blocks that a pass over `region` covers, if it covers each block once.
 fn mapped(job: &Job, region: Region) -> Option<u64> {
     let is_drawn = |direction: &Direction| job.percentage_random[*direction] == 100;
     let is_mapped = job.has_map() && job.strided.is_none();
@@ -578,7 +579,7 @@ fn has_one_size(job: &Job) -> bool {
 
 /// The map of a job with several block sizes. Its block size is the common unit of all of them.
 fn cover(job: &Job, region: Region) -> Result<Option<(Cover, u64)>, GeneratorError> {
-    // The map of several sizes is one of the region, and a zone has none.
+    // The map for several sizes covers a region, and a zone has none.
     if !job.has_map() || has_one_size(job) || job.strided.is_some() {
         return Ok(None);
     }

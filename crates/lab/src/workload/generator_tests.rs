@@ -53,8 +53,8 @@ fn touched(ios: &[NextIo], sectors: usize) -> Vec<u32> {
     count
 }
 
-/// With several lengths the map was void: `randread` of 16 MiB in `4k/50:64k/50` issued 475 I/Os, and a third of the
-/// blocks was never read. fio 3.33 issues 876, and reads each block once.
+/// With several lengths the map had no effect: `randread` of 16 MiB in `4k/50:64k/50` issued 475 I/Os, and a third of
+/// the blocks was never read. fio 3.33 issues 876, and reads each block once.
 #[test]
 fn a_random_pass_covers_each_block_once_whatever_the_sizes() {
     let split = PerDirection::all(BlockSize::Split(vec![(4096, 50), (65536, 50)]));
@@ -110,7 +110,7 @@ fn runs_begin_at_random_places_and_count_over_both_directions() {
         ios.chunks(8).filter(|run| run.windows(2).all(|two| two[1].sector == two[0].sector + 8));
     assert!(runs.count() > 120, "but for the end of the region");
     let mixed = Vec::from_iter(stream(&Job { run: 4, ..random(Rw::RandRw) }, 0));
-    // In a mix, the first I/O of every four is random; the other three continue where their direction left off.
+    // In a mix, the first I/O of every four is random; the other three continue the sequence of their direction.
     let mut cursors = [0, 0];
     for (at, io) in mixed.iter().enumerate() {
         let cursor = &mut cursors[usize::from(io.op == Op::Write)];
@@ -119,7 +119,7 @@ fn runs_begin_at_random_places_and_count_over_both_directions() {
     }
 }
 
-/// Numbers and places as fio 3.33 has them for a MiB in blocks of 4 KiB.
+/// Counts and offsets of fio 3.33 for a MiB in blocks of 4 KiB.
 #[test]
 fn holes_are_left_out_between_sequential_ios() {
     let places = |job: &Job, end| {
@@ -150,7 +150,7 @@ fn holes_are_left_out_between_sequential_ios() {
     assert_eq!(kib(&twice).len(), 172);
     let longer = Job { io_size: Some(Amount::Bytes(2 * MIB)), ..hole(Rw::Write, 8) };
     assert_eq!(kib(&longer).len(), 512, "more than the size goes on at the start");
-    // The end of a longer file is not met, and that of the size ends a pass.
+    // Without reaching the end of a longer file, the pass ends at the size.
     assert_eq!(places(&hole(Rw::Read, 4), 2 * MIB).len(), 128);
     assert_eq!(places(&hole(Rw::Read, -8), 2 * MIB), kib(&hole(Rw::Read, -8)));
     let behind = Job { offset: Amount::Bytes(256 * 1024), ..hole(Rw::Read, 4) };
@@ -214,7 +214,7 @@ fn reads_and_writes_of_a_mix_share_the_turns() {
 fn without_a_map_blocks_repeat() {
     let job = Job { norandommap: true, ..random(Rw::RandRead) };
     let seen = BTreeSet::from_iter(stream(&job, 0).map(|io| io.sector)).len();
-    // 1 - 1/e of the blocks are hit by as many draws as there are blocks.
+    // As many draws as there are blocks hit 1 - 1/e of the blocks.
     assert!((600..700).contains(&seen), "{seen}");
 }
 
@@ -246,7 +246,7 @@ fn sequential_streams_are_contiguous_per_direction_and_wrap() {
         *at = io.sector + 8;
         done += u64::from(io.sectors);
         if done.is_multiple_of(128) {
-            // As in fio, both begin again with a pass.
+            // As in fio, both restart with a pass.
             next = [2048; 2];
         }
     }
@@ -270,7 +270,7 @@ fn blocks(job: &Job) -> Vec<u64> {
     ios.map(|io| io.sector / 32).collect()
 }
 
-/// fio 3.33 does these I/Os. A second pass that began anew read the first part of the region again, from a cache.
+/// fio 3.33 issues these I/Os. A second pass that started anew read the first part of the region again, from a cache.
 #[test]
 fn loops_go_on_where_io_size_or_number_ios_ended_a_pass() {
     let amount = |kib: u64, loops| Job {
@@ -330,7 +330,7 @@ fn a_job_that_trims_and_writes_has_whole_passes() {
             assert_eq!(counted(ios, None, loops), count, "number_ios={ios} loops={loops}");
         }
         assert_eq!(counted(100, kib(1024), 1), 128);
-        // No pass is added for an `io_size` behind the last of so many I/Os.
+        // After the last of a limited number of I/Os, no pass is added for an `io_size`.
         for (ios, io_size, loops, count) in [(1, 64, 1, 1), (1, 64, 2, 4), (40, 512, 1, 40)] {
             assert_eq!(counted(ios, kib(io_size), loops), count, "{ios} of {io_size}k");
         }
@@ -426,7 +426,8 @@ fn blockalign_of_a_block_keeps_the_map() {
     assert!(distinct(&aligned(8192)) < 512);
 }
 
-/// As fio 3.33 with `percentage_random=0`: the last block reaches over the size, and behind the end of the file comes a random place.
+/// As in fio 3.33 with `percentage_random=0`: the last block reaches over the size, and after the end of the file
+/// follows a random offset.
 #[test]
 fn a_run_reaches_over_the_size_and_goes_on_anywhere() {
     let size = Some(Amount::Bytes(10 * 1024));
@@ -517,7 +518,7 @@ fn fsync_flushes_between_writes_and_not_behind_the_last() {
     assert_eq!(ops(twice), [w, w, f, w, w], "a flush between passes");
     let both = Job { fsync: 2, fdatasync: 3, number_ios: Some(7), ..job.clone() };
     assert_eq!(ops(both), [w, w, f, w, f, w, f, w, w, f, w], "fdatasync beside fsync");
-    // fio 3.33 with 8 and with 10 KiB: the search for a place in the rest comes behind the flush.
+    // fio 3.33 with 8 and with 10 KiB: the search for an offset in the rest comes after the flush.
     let passes = |kib: u64| Job {
         size: Some(Amount::Bytes(kib * 1024)),
         number_ios: None,

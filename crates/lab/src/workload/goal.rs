@@ -1,8 +1,8 @@
-//! The search for the depth that keeps a latency: fio's `latency_target` and its companions.
+//! The search for the depth that keeps a latency: fio's `latency_target` and related options.
 //!
-//! A thread begins with one I/O in flight. After each window in which enough I/Os were quick, the depth is doubled, and
-//! after a window that missed the target the search continues between the best depth that kept it and the one that
-//! did not. I/Os that began before a change of depth do not count.
+//! A thread begins with one I/O in flight. After each window in which enough I/Os were fast, the depth is doubled;
+//! after a window that missed the target, the search continues between the best depth that kept it and the one that did
+//! not. I/Os that began before a change of depth do not count.
 
 use blkmq_core::{Instant, Nanos};
 
@@ -22,7 +22,7 @@ pub struct LatencyTarget {
     pub run: bool,
 }
 
-/// The outcome of a look at the time.
+/// The outcome of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// Go on.
@@ -41,7 +41,7 @@ pub(super) struct Goal {
     depth: u32,
     /// The largest depth known to keep the target; 0 if none.
     good: u32,
-    /// The smallest depth known to miss it, or one more than the most.
+    /// The smallest depth known to miss it, or the maximum depth plus one.
     bad: u32,
     settled: bool,
     since: Option<Instant>,
@@ -93,7 +93,7 @@ impl Goal {
             self.good = self.depth;
         } else {
             self.bad = self.depth;
-            // A depth that was good before is not so any more.
+            // A depth that was good before no longer is.
             self.good = self.good.min(self.depth - 1);
             self.settled = false;
         }
@@ -106,7 +106,7 @@ impl Goal {
         }
         let doubled = self.depth.saturating_mul(2);
         let between = self.good + (self.bad - self.good) / 2;
-        // While no depth has missed, `bad` is only the bound.
+        // While no depth has missed, `bad` is only the limit.
         self.depth = if kept && doubled < self.bad { doubled } else { between.max(1) };
         Verdict::Continue
     }

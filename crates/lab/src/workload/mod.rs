@@ -1,11 +1,11 @@
 //! Workloads: the I/Os that fio would issue, as a pure stream.
 //!
 //! A [`Job`] is the typed meaning of one fio job. A [`Generator`] turns it into a stream of [`NextIo`], one generator
-//! per thread, and a [`Pacer`] decides when the next one may leave. Both receive the time, use no thread and
-//! allocate nothing per I/O, so that the same stream drives real threads and virtual ones.
+//! per thread, and a [`Pacer`] decides when the next one may leave. Both receive the time, use no thread and allocate
+//! nothing per I/O, so that the same stream drives real threads and virtual ones.
 //!
 //! A [`Verifier`] knows the data that a job's blocks must hold, and checks it. A [`Worker`] combines all of them: one
-//! thread of a job as a state machine, which states the event it waits for and counts into a [`Tally`].
+//! thread of a job as a state machine, which returns the event that it waits for and counts into a [`Tally`].
 //!
 //! Not here: fio's spelling (in the command line), queues, threads and waiting (in the code that drives a worker),
 //! and memory: buffers come through [`Buffers`].

@@ -1,10 +1,10 @@
 //! Options of a job that have types of their own: amounts of data, priorities of a part of the I/Os, the bytes that
 //! writes carry, and logs.
 //!
-//! Storage that compresses, or keeps equal blocks once, takes zeroes for next to nothing. So the buffers of writes
-//! that nothing verifies begin with random bytes as fio's do, and a few bytes of each sector change with each write.
-//! Not here: the choice of the I/Os with a priority (`prios.rs`), and logs themselves, which are written by the code
-//! that drives a worker, from its [`Journal`](super::Journal).
+//! Storage that compresses or deduplicates would hardly store zeroes. So the buffers of unverified writes begin with
+//! random bytes as fio's do, and a few bytes of each sector change with each write. Not here: the choice of the I/Os
+//! with a priority (`prios.rs`), and logs themselves, which are written by the code that drives a worker, from its
+//! [`Journal`](super::Journal).
 
 use super::verify::Pattern;
 use blkmq_core::{IoPrio, Nanos, Rng};
@@ -100,13 +100,13 @@ impl CmdPrio {
 /// The bytes that writes carry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contents {
-    /// `zero_buffers`: nothing but zeroes.
+    /// `zero_buffers`: only zeroes.
     pub is_zero: bool,
     /// `refill_buffers`: all bytes are made anew for each write.
     pub refills: bool,
     /// `scramble_buffers`: some bytes of each sector are made anew.
     pub scrambles: bool,
-    /// `buffer_pattern`: the bytes that are not random; all of them if no share is compressed.
+    /// `buffer_pattern`: the bytes that are not random; all bytes if `compress` is 0.
     pub pattern: Option<Pattern>,
     /// `buffer_compress_percentage`: the share of each chunk that is not random.
     pub compress: Option<u8>,
@@ -125,7 +125,7 @@ pub struct Contents {
 /// The writes that are repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DedupeMode {
-    /// The last one that was not a repetition.
+    /// The last buffer that was not a repetition.
     Repeat,
     /// Any one of a working set.
     WorkingSet,
@@ -180,21 +180,21 @@ pub struct Logs {
     pub hist: Option<String>,
     /// `write_iolog`: the file for the I/Os that are issued, which fio can replay.
     pub io: Option<String>,
-    /// `log_avg_msec`: an entry for each so long time; zero is an entry for each I/O.
+    /// `log_avg_msec`: one entry for each interval of this length; zero is an entry for each I/O.
     pub avg: Nanos,
-    /// `log_hist_msec`: a histogram for each so long time; zero is none.
+    /// `log_hist_msec`: one histogram for each interval of this length; zero is none.
     pub hist_window: Nanos,
     /// `log_hist_coarseness`: 0 to 6, each halves the number of bins.
     pub coarseness: u8,
-    /// `log_offset`: entries have the place of the I/O.
+    /// `log_offset`: entries include the offset of the I/O.
     pub offset: bool,
     /// `log_prio`: entries have the priority of the I/O, and not only whether it is a realtime one.
     pub prio: bool,
-    /// `log_unix_epoch`: times are those since the epoch, not since counting began.
+    /// `log_unix_epoch`: times are counted from the epoch, not from the beginning of counting.
     pub unix_epoch: bool,
     /// `log_max_value`: with `avg`, the largest latency instead of the mean.
     pub max_value: bool,
-    /// `per_job_logs`: each thread has files of its own.
+    /// `per_job_logs`: each thread has its own files.
     pub per_job: bool,
 }
 

@@ -1,9 +1,9 @@
 //! The time at which the next I/O may leave: fio's `rate`, `rate_iops`, `rate_process` and `thinktime`, as arithmetic
-//! on given times, and `flow`, which looks at other threads.
+//! on given times, and `flow`, which depends on other threads.
 //!
 //! Rates are kept against the start of the run and not against the last I/O, so that rounding and a slow device cost
-//! nothing in the long run: late I/Os are caught up. Directions do not wait for each other: in a mix, a direction
-//! whose time has not come lets the other one pass ([`Pacer::steer`]), as in fio, so that rates win over `rwmixread`.
+//! nothing in the long run: late I/Os are caught up. Directions do not wait for each other: in a mix, a direction whose
+//! time has not come yields to the other one ([`Pacer::steer`]), as in fio, so that rates override `rwmixread`.
 
 use super::tape::{Play, Playing};
 use super::{Direction, FlowShare, Job, NextIo, ThinkTime};
@@ -23,7 +23,7 @@ pub enum Pace {
 /// Paces one thread of a job.
 #[derive(Debug)]
 pub struct Pacer {
-    /// Whether there is any pacing. This is false for most jobs, and then nothing else is checked.
+    /// Whether there is any pacing. For most jobs this is false, and nothing else is checked.
     paced: bool,
     start: Instant,
     /// The rates, by direction; the unit is I/Os or sectors.
@@ -71,8 +71,8 @@ impl Rate {
         Nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// `units` have left. With `uniform`, a random number below 1, the time to the next unit is drawn: it is
-    /// exponential, with the mean that the rate gives.
+    /// Counts `units` that have left. With `uniform`, a random number below 1, the time to the next unit is drawn: it
+    /// is exponential, with the mean that the rate gives.
     fn count(&mut self, units: u64, uniform: Option<f64>) {
         self.done += units;
         if let Some(uniform) = uniform
@@ -112,12 +112,12 @@ impl Pacer {
         self
     }
 
-    /// Returns whether an I/O ever has to wait for its time.
+    /// Returns whether an I/O may have to wait for its time.
     pub(super) fn is_paced(&self) -> bool {
         self.paced
     }
 
-    /// The thread starts to issue at `start`, later than was known.
+    /// The thread starts to issue at `start`, later than expected.
     pub(super) fn restart(&mut self, start: Instant) {
         self.start = start;
         if let Some(playing) = &mut self.playing {
@@ -125,7 +125,7 @@ impl Pacer {
         }
     }
 
-    /// The beginning of an I/O that leaves at `now`: of a recording, the time at which it was due.
+    /// The beginning of an I/O that leaves at `now`; for a recording, the time at which it was due.
     #[inline]
     pub(super) fn begun(&self, now: Instant) -> Instant {
         self.playing.as_ref().map_or(now, Playing::due)
@@ -136,13 +136,13 @@ impl Pacer {
         self.playing.as_ref().map(Playing::lateness)
     }
 
-    /// The thread issues no more.
+    /// The thread will issue no more I/Os.
     pub(super) fn leave(&mut self) {
         self.flow = None;
     }
 
-    /// The direction that comes next at `now` in a mix that has drawn `drawn`: the other one, if the time of `drawn`
-    /// has not come and the other one's is earlier.
+    /// The direction to use at `now` in a mix that has drawn `drawn`: the other one, if the time of `drawn` has not
+    /// come and the other one's is earlier.
     #[inline]
     #[must_use]
     pub fn steer(&self, now: Instant, drawn: Direction) -> Direction {

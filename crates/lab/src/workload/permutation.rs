@@ -1,12 +1,12 @@
 //! Every number below `n` exactly once, in a scattered order, in constant space.
 //!
-//! fio remembers the blocks that a random job has visited in a bitmap, or replaces it by an LFSR. Here a number is
-//! cut into a low digit of three quarters of its bits and a high digit. The low digit is shifted by a multiple of the
-//! high one and scrambled by steps that can be undone (odd multiplications and xor-shifts modulo a power of two);
-//! then the high digit is shifted by a hash of the low one, modulo the number of high digits. Both steps can be
-//! undone, so the whole is a bijection, of a range that is at most one low digit longer than `n`. A result that is
-//! not below `n` is put through once more, which keeps it a bijection of `0..n`. Counting through it visits every
-//! number once, nothing is stored, and steps do not depend on each other, so a CPU overlaps them.
+//! fio records the blocks that a random job has visited in a bitmap, or uses an LFSR instead. Here a number is split
+//! into a low digit of three quarters of its bits and a high digit. The low digit is shifted by a multiple of the high
+//! one and scrambled by steps that can be undone (odd multiplications and xor-shifts modulo a power of two); then the
+//! high digit is shifted by a hash of the low one, modulo the number of high digits. Both steps can be undone, so the
+//! whole is a bijection, of a range that is at most one low digit longer than `n`. A result that is not below `n` is
+//! mapped once more, which keeps it a bijection of `0..n`. Counting through it visits every number once, nothing is
+//! stored, and steps do not depend on each other, so a CPU overlaps them.
 //!
 //! It scatters well enough for workloads. It is no cipher.
 

@@ -1,7 +1,7 @@
 //! The course of a quantity over time, in a bounded number of bins for any length of a run.
 //!
-//! It begins with bins of a microsecond. When time passes the last bin, neighbours are added up and bins become twice
-//! as long; so a run of any length ends with between half and all of them in use. Integers only, and nothing is
+//! It begins with bins of a microsecond. When time passes the last bin, neighbouring bins are added up and all become
+//! twice as long; so a run of any length ends with between half and all of them in use. Integers only, and nothing is
 //! allocated after the first value.
 
 use blkmq_core::{Instant, Nanos};
@@ -119,7 +119,7 @@ impl Series {
     }
 }
 
-/// A level that lasts until it changes, such as a number of requests in a queue, over time.
+/// A level over time, such as the number of requests in a queue, each valid until the next change.
 ///
 /// In its bins, `count` is the time in nanoseconds and `sum` the level times that, so that `sum / count` is the
 /// mean.
@@ -147,7 +147,7 @@ impl Course {
     pub fn change(&mut self, at: Instant, level: u64) {
         self.last_until(at);
         self.level = level;
-        // The maximum counts a peak of any length.
+        // The maximum includes peaks of any length.
         let index = self.series.reach(self.since);
         let bin = &mut self.series.bins[index];
         bin.max = bin.max.max(level);
@@ -162,7 +162,7 @@ impl Course {
         let shift = self.series.shift();
         while self.since < until {
             let index = self.since.as_nanos() >> shift;
-            // The last bin ends with the range of time itself.
+            // The last bin ends at the last representable time.
             let end = (index + 1).saturating_mul(1 << shift);
             let end = Instant::from_nanos(end).min(until);
             let time = (end - self.since).0;

@@ -13,7 +13,7 @@ pub struct Strided {
     pub skip: u64,
 }
 
-/// Zones that cannot be. Messages name fio's options.
+/// Impossible zones. Messages name fio's options.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StridedError {
     /// `zonesize` is 0.
@@ -22,7 +22,7 @@ pub enum StridedError {
     /// Not a multiple of a sector, by option.
     #[error("{0}={1}; accepted are multiples of {SECTOR_SIZE} bytes")]
     NotSectors(&'static str, u64),
-    /// A zone in which no I/O has a place.
+    /// A zone that no I/O fits into.
     #[error("zonerange={range} is smaller than one block; accepted is {bs} (bs) or more")]
     BelowBlock {
         /// `zonerange` in bytes.
@@ -33,8 +33,8 @@ pub enum StridedError {
 }
 
 impl Strided {
-    /// Checks that there are zones, and that a random I/O of `block` bytes has a place in one. Sequential I/Os reach over the end
-    /// of a zone.
+    /// Checks that there are zones, and that a random I/O of `block` bytes fits into one. Sequential I/Os may cross the
+    /// end of a zone.
     ///
     /// # Errors
     /// If not.
@@ -68,8 +68,8 @@ pub(super) struct Strides {
 }
 
 impl Strides {
-    /// Zones from byte `start` to the end of the file, `room` bytes later. As in fio, the size of the job limits the amount of
-    /// I/O and not its places.
+    /// Zones from byte `start` to the end of the file, `room` bytes later. As in fio, the size of the job limits the
+    /// amount of I/O, not its offsets.
     pub(super) fn new(strided: Strided, start: u64, room: u64) -> Self {
         let sectors = |bytes: u64| bytes / u64::from(SECTOR_SIZE);
         let Strided { size, range, skip } = strided;
@@ -94,9 +94,9 @@ impl Strides {
         self.done += u64::from(sectors);
     }
 
-    /// Moves `start`, that of the zone, and `cursor`, where the last I/O has ended, to the place of the next I/O. Returns
-    /// whether the zone begins with it, so that each of its blocks may come again. As in fio, the first zone follows the
-    /// last one, of which the end may be missing; random places are drawn in whole zones.
+    /// Moves `start`, the start of the zone, and `cursor`, the end of the last I/O, to the offset of the next I/O.
+    /// Returns whether a zone begins with it, so that each of its blocks may be used again. As in fio, the first zone
+    /// follows the last one, which may be incomplete; random offsets are drawn in whole zones.
     pub(super) fn advance(&mut self, start: &mut u64, cursor: &mut u64, random: bool) -> bool {
         if self.done >= self.size {
             self.done = 0;
@@ -125,20 +125,20 @@ mod tests {
         Job { rw, size: Some(Amount::Bytes(size * K)), strided, ..Job::default() }
     }
 
-    /// The places of its I/Os, in KiB, in a file that ends with its region.
+    /// The offsets of its I/Os, in KiB, in a file that ends with its region.
     fn places(job: &Job) -> Vec<u64> {
         let Some(Amount::Bytes(size)) = job.size else { panic!("the job has a size") };
         places_in(job, size / K)
     }
 
-    /// The places in a file of so many KiB.
+    /// The offsets in a file of this many KiB.
     fn places_in(job: &Job, kib: u64) -> Vec<u64> {
         let generator = Generator::new(job, 0, kib * K).expect("it fits");
         generator.map(|io| io.sector / 2).collect()
     }
 
-    /// Regression test: the I/O went round within `size`, so that a cache answered. All of these are the places of fio 3.33
-    /// on a file of 64 MiB.
+    /// Regression test: the I/O wrapped within `size`, so that a cache answered. All of these are the offsets of fio
+    /// 3.33 on a file of 64 MiB.
     #[test]
     fn zones_go_on_to_the_end_of_the_file() {
         let strided = |skip| Some(Strided { size: 128 * K, range: 128 * K, skip: skip * K });
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(zones, [0, 0, 1, 1, 2, 2, 3, 3]);
     }
 
-    /// All of these are the places of fio 3.33.
+    /// All of these are the offsets of fio 3.33.
     #[test]
     fn sequential_zones_are_those_of_fio() {
         let cycle = [0, 4, 8, 12, 64, 68, 72, 76, 128, 132, 136, 140, 192, 196, 200, 204];
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(places(&half), [0, 4, 8, 12, 80, 84, 88, 92].repeat(4));
     }
 
-    /// The places of fio 3.33 in a file of 4 MiB.
+    /// The offsets of fio 3.33 in a file of 4 MiB.
     #[test]
     fn ios_reach_over_the_end_of_a_zone_and_drawn_lengths_end_with_the_size() {
         let strided =

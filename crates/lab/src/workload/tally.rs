@@ -1,6 +1,6 @@
 //! The counts of one thread of a job, with its depths and batch sizes in fio's classes.
 //!
-//! Plain counts and times, in integers; the report gives them their meaning.
+//! Plain counts and times, in integers; the report interprets them.
 
 use super::verify::Findings;
 use super::{Direction, Failures, Job, Late, Series, Unfinished};
@@ -11,7 +11,7 @@ const WINDOW: Nanos = Nanos::from_millis(500);
 /// Samples that are kept; a longer run keeps its beginning.
 const SAMPLES: usize = 4096;
 
-/// Times of one kind of I/O, as far as they are measured, in nanoseconds.
+/// Times of one kind of I/O in nanoseconds; a time that is not measured is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     /// From the decision to issue until the I/O was pushed.
@@ -56,9 +56,9 @@ pub struct Checks {
     pub ios: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Those of the reads that came after all other work.
+    /// Of these, the reads that came after all other work.
     pub at_end: u64,
-    /// Time that was spent on nothing else, at the end of the thread.
+    /// Time spent only on them, at the end of the thread.
     pub time: Nanos,
 }
 
@@ -71,7 +71,7 @@ pub struct Tally {
     pub flushes: u64,
     /// The times that they took, from the decision to issue to the completion, if latencies are measured at all.
     pub sync: Option<Histogram>,
-    /// The time that the flush of `end_fsync` took. As in fio, it is not among the others.
+    /// The time that the flush of `end_fsync` took. As in fio, the other times do not include it.
     pub end_fsync: Option<Nanos>,
     /// Reads that checked written blocks. They are also among the counts of reads.
     pub checks: Checks,
@@ -95,7 +95,7 @@ pub struct Tally {
     pub unfinished: Unfinished,
     /// The results of verification, if there was any.
     pub verify: Option<Findings>,
-    /// The state of each block at the end, if it is to be kept (`verify_state_save`).
+    /// The state of each block at the end, if the job wants it (`verify_state_save`).
     pub verify_state: Option<Vec<u8>>,
     /// How late the I/Os of a recording were issued, in nanoseconds, if the job has one.
     pub lateness: Option<Histogram>,
@@ -198,8 +198,8 @@ impl Tally {
         self.counts.iter().map(|counts| counts.bytes).sum::<u64>() - self.checks.bytes
     }
 
-    /// The time in which I/Os of `direction` were done: that of the workload, unless there were none of it, and for
-    /// reads also that of checks.
+    /// The time in which I/Os of `direction` were done: the time of the workload, unless it had none of them, and for
+    /// reads also the time of checks.
     #[must_use]
     pub fn runtime_of(&self, direction: Direction) -> Nanos {
         let ios = self.counts[direction as usize].ios;

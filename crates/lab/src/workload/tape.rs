@@ -1,8 +1,8 @@
 //! The I/Os of a recording, each with its time, as the stream of a thread.
 //!
-//! In an open loop each I/O leaves at its time after the start, whatever the device does. An I/O that drains waits for all
-//! earlier ones, and its time counts from then: so a recorded process that waited for its answers waits for those of
-//! this device.
+//! In an open loop each I/O leaves at its time after the start, whatever the device does. An I/O that drains waits for
+//! all earlier ones, and its time counts from then: so a replay of a process that waited for its answers waits for
+//! those of this device.
 
 use super::{Direction, NextIo};
 use blkmq_core::{Histogram, Instant, IoPrio, Nanos, Op};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct Taped {
     /// Time after the start, or after the last I/O that drained was issued.
     pub at: Nanos,
-    /// Waits until nothing is in flight; `at` counts from there.
+    /// Waits until nothing is in flight; `at` then counts from that moment.
     pub drains: bool,
     /// The I/O.
     pub io: NextIo,
@@ -82,7 +82,7 @@ impl Tape {
     }
 }
 
-/// A tape as it is played: the times of its I/Os, and how late each was.
+/// A tape in play: the times of its I/Os, and how late each was.
 #[derive(Debug)]
 pub(super) struct Playing {
     tape: Arc<Tape>,
@@ -135,8 +135,8 @@ impl Playing {
         Play::Go
     }
 
-    /// The time at which the last I/O that may leave was due: its latency counts from there, so that an I/O that the
-    /// depth of the job has held back is as late as its process saw it.
+    /// The time at which the last I/O that may leave was due. Its latency counts from there, so that a delay by the
+    /// depth of the job is part of it, as it was for the recorded process.
     pub(super) fn due(&self) -> Instant {
         self.due
     }

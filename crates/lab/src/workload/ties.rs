@@ -1,9 +1,9 @@
-//! The ties of a thread to other threads: the end of several threads with the first of them (`exitall` and
-//! `exit_what`), the beginning behind others (`wait_for`), and a share of the I/Os that all do together (`flow`).
+//! The ties of a thread to other threads: ending several threads with the first of them (`exitall` and `exit_what`),
+//! starting after other threads (`wait_for`), and sharing the I/Os by weight (`flow`).
 //!
-//! The threads of one flow have weights. A thread that has done a larger share of the I/Os than its weight is of all
-//! weights waits for the others. A thread that ends takes its weight and its I/Os with it. The counts say how much
-//! work was done and protect no memory; a thread that reads them late issues an I/O more or less.
+//! The threads of one flow have weights. A thread whose share of the I/Os exceeds its share of the weights waits for
+//! the others. A thread that ends takes its weight and its I/Os out of the sums. The counts only measure work and
+//! protect no memory; a thread that reads an old count issues an I/O more or less.
 
 use blkmq_core::Nanos;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 pub struct Ties {
     /// Shared with the threads that end when one of them ends.
     pub exit: Option<Exit>,
-    /// The threads that have to end before this one begins.
+    /// The threads that have to end before this one starts.
     pub after: Option<Awaited>,
-    /// This thread as one of those that others wait for.
+    /// This thread's memberships in groups of threads that others wait for.
     pub awaited: Vec<Member>,
     /// The thread's share of the I/Os of its flow.
     pub flow: Option<FlowShare>,
 }
 
-/// Threads that another thread waits for. Clones are the same threads.
+/// A group of threads that another thread waits for. Clones are the same group.
 #[derive(Clone, Debug, Default)]
 pub struct Awaited(Arc<AtomicU32>);
 
@@ -36,13 +36,13 @@ impl Awaited {
 
     /// Returns whether all threads have ended.
     pub(super) fn are_over(&self) -> bool {
-        // Their counts are read after their threads were joined.
+        // The counts of the threads are read after they were joined.
         self.0.load(Ordering::Relaxed) == 0
     }
 }
 
-/// One of the threads of an [`Awaited`]. It counts as ended at the latest when this is dropped, so that no other
-/// thread waits for one that has panicked.
+/// The membership of a thread in an [`Awaited`]. Dropping it ends the membership, so that no other thread waits for one
+/// that has panicked.
 #[derive(Debug)]
 pub struct Member(Option<Arc<AtomicU32>>);
 
@@ -61,7 +61,7 @@ impl Drop for Member {
     }
 }
 
-/// `exit_what`: the threads that a thread takes with it when it ends.
+/// `exit_what`: the threads that end together with a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ExitWhat {
     /// The threads of its reporting group.
@@ -69,7 +69,7 @@ pub enum ExitWhat {
     Group,
     /// The threads that run beside it, up to the next stonewall.
     Stonewall,
-    /// All, those that have not begun included.
+    /// All, including those that have not begun.
     All,
 }
 
@@ -79,7 +79,7 @@ impl ExitWhat {
         [(Self::Group, "group"), (Self::Stonewall, "stonewall"), (Self::All, "all")];
 }
 
-/// The word of a thread's group, and the words that the thread says when it ends. Clones are the same words.
+/// The flag of a thread's group, and the flags that the thread sets when it ends. Clones share the flags.
 #[derive(Clone, Debug, Default)]
 pub struct Exit {
     word: Arc<AtomicBool>,
@@ -87,7 +87,7 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// The word of `self`, for a thread that also ends the threads of `others`.
+    /// The flag of `self`, for a thread that also ends the threads of `others`.
     #[must_use]
     pub fn with<'a>(&self, others: impl IntoIterator<Item = &'a Self>) -> Self {
         let others = others.into_iter().map(|other| Arc::clone(&other.word)).collect();
@@ -97,7 +97,7 @@ impl Exit {
     /// A thread has ended.
     pub(super) fn end(&self) {
         for word in std::iter::once(&self.word).chain(&self.others) {
-            // Nothing else is read by those who see it.
+            // Readers of this flag read no other data.
             word.store(true, Ordering::Relaxed);
         }
     }
@@ -116,11 +116,11 @@ pub struct Flow {
     pub weight: u32,
     /// `flow_id`: jobs with the same number share.
     pub id: u32,
-    /// `flow_sleep`: the time after which a thread that is ahead looks again.
+    /// `flow_sleep`: the time after which a thread that is ahead checks again.
     pub sleep: Nanos,
 }
 
-/// The least time after which a thread that is ahead looks again; fio's threads spin.
+/// The minimum time after which a thread that is ahead checks again; fio's threads spin.
 const LOOK: Nanos = Nanos::from_micros(1);
 
 /// The I/Os and weights of all threads of a flow. Clones are the same flow.
@@ -153,8 +153,8 @@ pub struct FlowShare {
 }
 
 impl FlowShare {
-    /// The time to wait if this thread is ahead of the others; `None` if it may continue. There is always a
-    /// thread that may continue.
+    /// How long to wait if this thread is ahead of the others; `None` if it may continue. There is always a thread that
+    /// may continue.
     pub(super) fn hold(&self) -> Option<Nanos> {
         let (ios, weight) = (&self.sums.ios, &self.sums.weight);
         let all = u128::from(ios.load(Ordering::Relaxed));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Zones from the start of the region on, without gaps. Each has its share of the I/Os in percent, and its length.
+/// Contiguous zones from the start of the region on. Each has its share of the I/Os in percent, and its length.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Zones {
     /// `zoned`: lengths in percent of the region.
@@ -51,9 +51,8 @@ impl Zones {
         }
     }
 
-    /// The zones of a region of `blocks` blocks of `unit` bytes: for each, the percentage below which its draws are,
-    /// its first block and the number of its blocks. A zone that is shorter than a block has the block in which it
-    /// begins.
+    /// The zones of a region of `blocks` blocks of `unit` bytes, each as (upper bound in percent of its draws, first
+    /// block, number of blocks). A zone that is shorter than a block has the block in which it begins.
     pub(super) fn blocks(&self, blocks: u64, unit: u64) -> Vec<(u32, u64, u64)> {
         let at = |percent: u32| (u128::from(blocks) * u128::from(percent) / 100) as u64;
         let mut ends = Vec::new();

@@ -1,10 +1,10 @@
-//! A device that becomes another one, or answers nothing for a while, in the middle of a run.
+//! A device that is replaced, or stops answering for a while, in the middle of a run.
 
 use blkmq_core::{Instant, Payload};
 use blkmq_engine::{BioTable, DeviceQueue, Enqueued, Finished, Inflight};
 
-/// A hardware queue of one device until an instant, and of another one from then on. What the first one holds then, it
-/// answers still.
+/// A hardware queue of one device until an instant, and of another one from then on. Requests that the first one holds
+/// at that time are still answered.
 pub struct Changing<P> {
     pub queues: [Box<dyn DeviceQueue<P>>; 2],
     pub at: Instant,
@@ -32,7 +32,7 @@ impl<P: Payload> DeviceQueue<P> for Changing<P> {
     }
 }
 
-/// A hardware queue that answers nothing between two instants.
+/// A hardware queue that does not answer between two instants.
 pub struct Stalling<P> {
     pub inside: Box<dyn DeviceQueue<P>>,
     pub from: Instant,

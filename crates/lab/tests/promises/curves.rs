@@ -1,6 +1,6 @@
 //! Shares against rate where both cannot be had: mclock with bounds set by hand, from tight to loose, beside what it finds.
 //!
-//! The rows are those of [`super::CELLS`] and of `unlike.rs` that have less than is promised; their tests compare them.
+//! The rows are those of [`super::CELLS`] and of `unlike.rs` with less than the promise; their tests compare them.
 
 use super::{CLIENT, DISK, TLC};
 
@@ -14,7 +14,7 @@ pub struct Curve {
     load: &'static str,
     /// From tight to loose.
     points: &'static [Told],
-    /// A bound set by hand has clearly more of one, and hardly less of the other: `docs/guarantees.md` says why.
+    /// A bound set by hand has clearly more of one figure, and hardly less of the other: `docs/guarantees.md` says why.
     is_beaten: bool,
 }
 
@@ -22,7 +22,7 @@ pub struct Curve {
 pub struct Point {
     /// As it is printed.
     pub shown: String,
-    /// The least share of a tenant, of what is even; and the rate, of `none`'s.
+    /// The least share of a tenant, relative to an even one; and the rate, relative to `none`'s.
     pub share: f64,
     pub rate: f64,
 }
@@ -30,19 +30,19 @@ pub struct Point {
 /// A parameter of the device: I/Os of a MiB are divided into parts of 128 KiB.
 const DIVIDED: &str = "max_sectors=256";
 
-/// More than this is clear, and less than this is hardly anything.
+/// A larger difference is clear, a smaller one negligible.
 const CLEAR: f64 = 0.03;
 const HARDLY: f64 = 0.02;
 
 impl Point {
-    /// Returns whether the `other` has clearly more of one, and hardly less of the other.
+    /// Returns whether `other` has clearly more of one figure, and hardly less of the other.
     fn is_beaten_by(&self, other: &Self) -> bool {
         let (share, rate) = (other.share - self.share, other.rate - self.rate);
         share > CLEAR && rate >= -HARDLY || rate > CLEAR && share >= -HARDLY
     }
 }
 
-/// The capacities are what each load has alone, and prices of writes beyond that.
+/// The capacities are the figures of each load alone; in addition, prices of writes.
 const CURVES: [Curve; 19] = [
     Curve {
         device: CLIENT,
@@ -193,8 +193,8 @@ impl Curve {
         CURVES.iter().find(|curve| curve.device == device && curve.load == load)
     }
 
-    /// Prints the points of the row, which are measured on a device and with options of mclock, and that of the default. A
-    /// failure is a text.
+    /// Prints the points of the row, measured on a device with options of mclock, and that of the default. Returns a
+    /// failure as text.
     pub fn compare(
         &self,
         default: &Point,

@@ -1,4 +1,4 @@
-//! Floors with no number about the device: what a tenant has of its floor in each second.
+//! Floors without any setting for the device: the part of its floor that a tenant gets in each second.
 
 use super::rig::{Case, Change, Tenant};
 use super::{CLOUD, run, total};
@@ -21,8 +21,8 @@ fn are_kept(seconds: &[f64], floor: f64, text: &str) {
     }
 }
 
-/// One read at a time beside a flood on the disk of a cloud: it had 105 of 200, since two large I/Os in the device are
-/// 12 ms, and a bound leaves no fewer.
+/// One read at a time beside a flood on a cloud disk: it had 105 of 200, since two large I/Os in the device are 12 ms,
+/// and a bound leaves no fewer.
 #[test]
 fn a_floor_beside_large_ios_on_a_cloud_disk() {
     for (kib, others) in [(4, 162.0), (32, 146.0)] {
@@ -35,7 +35,7 @@ fn a_floor_beside_large_ios_on_a_cloud_disk() {
         );
         are_kept(&had, 200.0, "one read at a time");
         assert!(mean >= others, "{kib} KiB: {mean} beside it");
-        // A tenant that asks for 200 a second has them.
+        // A tenant that asks for 200 a second gets them.
         let [had, flood] = beside_a_flood(CLOUD, Change::Nothing, floor.rate(200), 25);
         let (had, mean) = (
             total(&had[3..]) / (had.len() - 3) as f64,
@@ -45,7 +45,7 @@ fn a_floor_beside_large_ios_on_a_cloud_disk() {
     }
 }
 
-/// The credits of the disk end after ten seconds: its rate is a tenth from then on. The tenant had 57 of 200.
+/// The credits of the disk end after ten seconds: from then on its rate is a tenth. The tenant had 57 of 200.
 #[test]
 fn a_floor_on_a_disk_whose_credits_end() {
     let device = "cloud,preset=ebs-gp2,iops_credits=30000";

@@ -1,4 +1,4 @@
-//! Devices, promises and loads that are drawn: each second of a floor is kept, or said to be missed.
+//! Devices, promises and loads that are drawn: each second of a floor is kept, or reported as missed.
 //!
 //! `BLKMQ_PROMISE_DRAWS=FROM..TO` runs other draws than those of the tests.
 
@@ -27,7 +27,7 @@ const DEVICES: [Device; 8] = [
 struct Draw {
     device: &'static Device,
     tenants: Vec<Tenant>,
-    /// The I/Os a second that are due to each tenant.
+    /// The I/Os a second that each tenant is entitled to.
     due: Vec<f64>,
     text: String,
 }
@@ -36,7 +36,7 @@ struct Draw {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
     Kept,
-    /// Its account has counted the seconds that were missed, by this cause.
+    /// Its account has counted the missed seconds, with this cause.
     Said(FloorCause),
     Silent,
 }
@@ -98,7 +98,8 @@ impl Draw {
         verdicts
     }
 
-    /// From the third second on, a second is kept with 95 % of the floor, from the tenth on with 99 %; but for two I/Os.
+    /// From the third second on, a second is kept with 95 % of the floor, from the tenth on with 99 %; in both cases
+    /// minus two I/Os.
     fn verdict(&self, at: usize, run: &Run) -> Verdict {
         let due = self.due[at];
         let seconds = run.seconds(at, 0);
@@ -111,7 +112,7 @@ impl Draw {
             return Verdict::Kept;
         }
         match run.floors[at] {
-            // Its seconds begin elsewhere.
+            // The seconds of the account begin at other times.
             Some(report) if report.missed + 1 >= missed && report.missed > 0 => {
                 Verdict::Said(report.cause().expect("some were missed"))
             }
@@ -139,7 +140,7 @@ fn floors_of_drawn_devices_and_loads_are_kept_or_said_to_be_missed() {
     draws(0..10);
 }
 
-/// The draws were not looked at while the rules were made. One seed, as in CI, has 22 of them, and three have 198.
+/// The draws were not used while the rules were developed. One seed, as in CI, has 22 of them, and three have 198.
 #[test]
 #[ignore = "long; cargo xtask soak runs it"]
 fn floors_of_two_hundred_draws_are_kept_or_said_to_be_missed() {

@@ -1,10 +1,10 @@
-//! A device that changes while tenants compete: what is known of it is learned again within ten seconds.
+//! A device that changes while tenants compete: mclock learns its figures again within ten seconds.
 
 use super::rig::{Case, Change, Tenant};
 use super::{CLOUD, DISK, RANDOM_4K, SATA, WRITE_128K, run, seeds, total};
 use blkmq_lab::workload::Rw;
 
-/// A device, what becomes of it at the second [`AT`], and the load of each tenant.
+/// A device, its change at the second [`AT`], and the load of each tenant.
 struct Turn {
     device: &'static str,
     change: Change<'static>,
@@ -36,7 +36,7 @@ const TURNS: [Turn; 12] = [
 const LEARNED: usize = 10;
 
 impl Turn {
-    /// The loads of two tenants that need all of their I/Os in the device for its rate: weights are worth less than that.
+    /// The loads of two tenants that need all of their I/Os in the device for its rate: weights have less effect then.
     fn is_too_fast_for_shares(&self) -> bool {
         matches!(self.change, Change::Becomes(FAST, _)) && self.load == RANDOM_4K
     }
@@ -74,7 +74,7 @@ impl Turn {
     }
 }
 
-/// The bound that was found is an option of the next run, which begins with it; and it can be frozen.
+/// The learned bound is an option of the next run, which begins with it; and it can be frozen.
 #[test]
 fn what_was_learned_is_told_to_the_next_run() {
     let tenants = [300, 100].map(|weight| Tenant::new(weight, Rw::RandRead, (64, 8)));
@@ -92,8 +92,8 @@ fn what_was_learned_is_told_to_the_next_run() {
     assert_eq!(none, "none");
 }
 
-/// On a cloud disk with ten times the rate, the bound that was found held back nine tenths of it for ever: a wide window
-/// has the same time in the device for more requests, and a bound as wide as that was taken for fast.
+/// On a cloud disk with ten times the rate, the learned bound kept it at a tenth of its rate forever: a wide window has
+/// the same time in the device for more requests, and a bound as wide as that was taken for fast.
 #[test]
 fn a_cloud_disk_that_changes_is_learned_again() {
     TURNS

@@ -1,5 +1,5 @@
-//! What weights are worth with `--scheduler=mclock` as it is typed, with no number about the device: shares, also in
-//! each second, and what they cost of the device's rate.
+//! The effect of weights with `--scheduler=mclock` without options or settings for the device: shares, also in each
+//! second, and their cost in the device's rate.
 //!
 //! `cargo test -p blkmq-lab --test all promises:: -- --include-ignored --nocapture` prints the rows of
 //! `docs/guarantees.md`.
@@ -29,7 +29,7 @@ const RANDOM_4K: (Rw, (u32, u32)) = (Rw::RandRead, (4, 32));
 const WRITE_128K: (Rw, (u32, u32)) = (Rw::Write, (128, 32));
 const RANDOM_64K: (Rw, (u32, u32)) = (Rw::RandRead, (64, 8));
 
-/// The seeds of the long tests: three, or as many as `BLKMQ_PROMISE_SEEDS` says.
+/// The seeds of the long tests: three, or the number in `BLKMQ_PROMISE_SEEDS`.
 fn seeds() -> Range<u64> {
     let told = std::env::var("BLKMQ_PROMISE_SEEDS");
     0..told.map_or(3, |seeds| seeds.parse().expect("a number of seeds"))
@@ -45,9 +45,9 @@ struct Cell {
     least: u32,
 }
 
-/// Where less than 97 % is expected, a share of three quarters costs that much, whatever the scheduler: on the drives for
-/// NVMe the heavier tenant alone, with all its I/Os in the device, has 63 to 80 % of the rate of both, two streams of
-/// writes of unequal rates are slower on one of them, and a disk that holds fewer requests orders them less well.
+/// Where less than 97 % is expected, a share of three quarters costs that much under any scheduler: on the NVMe drives
+/// the heavier tenant alone, with all its I/Os in the device, has 63 to 80 % of the rate of both, two streams of writes
+/// of unequal rates are slower on one of them, and a disk that holds fewer requests orders them less well.
 const CELLS: [Cell; 15] = [
     Cell { device: SATA, load: RANDOM_4K, least: 97 },
     Cell { device: SATA, load: WRITE_128K, least: 99 },
@@ -117,14 +117,14 @@ fn weights_hold_as_typed_on_a_cloud_disk() {
     CELLS.iter().filter(|cell| cell.device == CLOUD).for_each(|cell| cell.holds(0));
 }
 
-/// Writes were merged to 4 MiB, so that nothing was left to wait where weights count.
+/// Writes were merged to 4 MiB, so that none waited in the scheduler, where weights count.
 #[test]
 fn weights_hold_as_typed_for_writes_that_merge() {
     let writes = CELLS.iter().filter(|cell| cell.load.0 == Rw::Write);
     writes.filter(|cell| [SATA, DISK].contains(&cell.device)).for_each(|cell| cell.holds(0));
 }
 
-/// On a disk the bound that is found has as much of both as any that is set by hand.
+/// On a disk the learned bound gives as much share and rate as any bound set by hand.
 #[test]
 fn the_default_is_on_the_curve_of_a_disk() {
     let reads = CELLS.iter().filter(|cell| cell.load == RANDOM_64K);
@@ -164,8 +164,8 @@ fn a_pace_costs_nothing_at_any_size() {
     }
 }
 
-/// The rate of so many tenants of weights from 50 to 400, as a part of `none`'s; and the median and the greatest distance
-/// of their shares from what is due, as a part of that.
+/// The rate of `many` tenants of weights from 50 to 400, relative to `none`'s; and the median and the greatest
+/// deviation of their shares from the due ones, relative to these.
 fn crowd(device: &str, many: u32, iodepth: u32, seed: u64) -> [f64; 3] {
     let weights = (0..many).map(|at| 50 + at * 350 / (many - 1));
     let tenants: Vec<Tenant> =
@@ -208,7 +208,7 @@ fn crowds_of_tenants_have_their_weights() {
     for seed in seeds() {
         for (device, iodepth) in [(SATA, 4), (SATA, 32), (CLOUD, 4), (CLOUD, 32)] {
             crowd_holds(device, 20, iodepth, seed);
-            // Two hundred tenants take minutes, which CI, with one seed, does not have.
+            // Two hundred tenants take minutes, too long for CI, which uses one seed.
             if seed > 0 {
                 crowd_holds(device, 200, iodepth, seed);
             }

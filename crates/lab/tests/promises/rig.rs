@@ -1,4 +1,4 @@
-//! Tenants that keep I/Os in flight on a modelled device, and what each of them gets in each window.
+//! Tenants that keep I/Os in flight on a modelled device, and the I/Os that each completes in each window.
 
 use super::changing::{Changing, Stalling};
 use blkmq_core::{Instant, Nanos, Owner, SECTOR_SIZE};
@@ -29,13 +29,13 @@ pub struct Tenant {
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
     Nothing,
-    /// It is another device, of the same shape, from then on.
+    /// From then on it is another device of the same shape.
     Becomes(&'a str, u64),
-    /// It answers nothing for five seconds.
+    /// It does not answer for five seconds.
     Stalls(u64),
 }
 
-/// Tenants side by side, each with a region of its own.
+/// Tenants beside each other, each with its own region.
 pub struct Case<'a> {
     pub device: &'a str,
     pub change: Change<'a>,
@@ -78,7 +78,7 @@ const SECOND: u64 = 1_000_000_000;
 type Queues<P> = Vec<Box<dyn DeviceQueue<P>>>;
 
 impl<'a> Case<'a> {
-    /// Of a device that stays as it is.
+    /// A case in which the device does not change.
     pub const fn new(device: &'a str, tenants: &'a [Tenant], seconds: u64) -> Self {
         Self { device, change: Change::Nothing, tenants, seconds }
     }
@@ -109,7 +109,7 @@ impl<'a> Case<'a> {
     /// The job of tenant `at` on a device of so many bytes.
     fn job(&self, at: usize, bytes: u64) -> Job {
         let Tenant { rw, bs, iodepth, rate, synced, .. } = self.tenants[at];
-        // Of a GiB each, and two GiB apart, where there is room.
+        // Regions of a GiB each, and two GiB apart, if the device is large enough.
         let apart = (bytes / self.tenants.len() as u64).min(2 * GIB) >> 21 << 21;
         Job {
             rw,

@@ -1,11 +1,12 @@
-//! Weights of tenants with unlike loads, with no number about the device: the part that each has of its rate alone.
+//! Weights of tenants with unlike loads, without any setting for the device: each tenant's rate relative to its rate
+//! alone.
 
 use super::curves::{Curve, Point};
 use super::rig::{Case, Tenant};
 use super::{CLIENT, CLOUD, DISK, SATA, TLC, run, seeds, total};
 use blkmq_lab::workload::Rw;
 
-/// Tenants side by side, by what tells them apart.
+/// Tenants beside each other, described by their differences.
 struct Mix {
     name: &'static str,
     tenants: fn() -> Vec<Tenant>,
@@ -54,8 +55,8 @@ const MIXES: [Mix; 8] = [
     },
 ];
 
-/// The least part of the smaller of its rate alone and its weight's part of that, which each tenant has; and the least
-/// part of the rate under `none`, as the sum of the parts of what tenants have alone.
+/// The least part that each tenant has of the smaller of two rates: its rate alone, and its weight's part of that; and
+/// the least rate relative to `none`'s, as the sum of the tenants' parts of their rates alone.
 const KEPT: f64 = 0.75;
 const RATE: f64 = 0.85;
 
@@ -67,9 +68,9 @@ struct Less {
     rate: f64,
 }
 
-/// One I/O at a time waits for those in the device, I/Os of a MiB are lumps, and on one of the drives for NVMe reads and writes
-/// disturb each other. `curves.rs` has the bounds that were set by hand instead. A disk seeks between the regions of its
-/// tenants.
+/// One I/O at a time waits for those in the device, I/Os of a MiB cannot be divided, and on one of the NVMe drives
+/// reads and writes disturb each other. `curves.rs` has bounds set by hand instead. A disk seeks between the regions of
+/// its tenants.
 const LESS: [Less; 13] = [
     Less { device: CLIENT, mix: "depth 1, depth 128", parts: &[0.25, 0.90], rate: 0.95 },
     Less { device: CLIENT, mix: "4 KiB, 1 MiB", parts: &[0.28, 0.50], rate: 0.90 },
@@ -86,7 +87,7 @@ const LESS: [Less; 13] = [
     Less { device: DISK, mix: "db, web, backup", parts: &[0.28, 0.20, 0.20], rate: 0.70 },
 ];
 
-/// Seconds of a run, and the first that counts: prices are found by then.
+/// The seconds of a run, and the first counted one: prices are found by then.
 fn times(device: &str) -> (u64, u64) {
     match device {
         DISK => (180, 90),
@@ -95,7 +96,7 @@ fn times(device: &str) -> (u64, u64) {
     }
 }
 
-/// Seconds of a run under a bound that is set by hand, and the first that counts: the bound holds from the beginning.
+/// The seconds of a run under a bound set by hand, and the first counted one: the bound holds from the beginning.
 fn bounded_times(device: &str) -> (u64, u64) {
     if device == DISK { (100, 10) } else { (8, 4) }
 }
@@ -106,7 +107,7 @@ fn rates(case: &Case<'_>, [scheduler, options]: [&str; 2], from: u64, seed: u64)
     rates.into_iter().map(|rate| rate.max(0.0)).collect()
 }
 
-/// The rates by which those of a mix are judged.
+/// The rates against which those of a mix are compared.
 struct Scale {
     /// I/Os a second of each tenant alone, and the sum of their parts of that under `none`.
     alone: Vec<f64>,
@@ -126,7 +127,7 @@ impl Scale {
         Self { none, ..scale }
     }
 
-    /// Each tenant's part of the rate that it has alone, and their sum as a part of the one under `none`.
+    /// Each tenant's rate relative to its rate alone, and their sum relative to the sum under `none`.
     fn of(&self, rates: &[f64]) -> (Vec<f64>, f64) {
         let parts: Vec<f64> =
             rates.iter().zip(&self.alone).map(|(rate, alone)| rate / alone).collect();
@@ -185,7 +186,7 @@ fn hold(is_meant: impl Fn(&Mix) -> bool, device: &str, seed: u64) {
     assert!(short.is_empty(), "{short:#?}");
 }
 
-/// By guessed prices 4 KiB beside 1 MiB has 0.09 of its rate alone, and reads beside writes 0.26.
+/// With guessed prices, 4 KiB beside 1 MiB has 0.09 of its rate alone, and reads beside writes 0.26.
 #[test]
 fn unlike_loads_have_their_shares_on_a_sata_drive() {
     let names = ["4 KiB, 1 MiB", "reads, writes", "random, sequential"];

@@ -1,10 +1,10 @@
-//! The passes of a stream over its region, and the rest of the present one.
+//! The passes of a stream over its region, and the rest of the current one.
 //!
 //! As in fio, a pass ends with the `size` of the job or with its file, and all passes together are `loops` times the
-//! `io_size`, or else the `size`. So an `io_size` below `size` ends within a pass, and a larger one begins another pass.
-//! One that trims and writes has whole passes, of an `io_size` and of `loops` times `number_ios` at most. Behind a pass that
-//! `number_ios` did not end, it adds others while both together are less than that `io_size`.
-//! A job that reads in order to verify has one pass at most, whatever its `io_size` and `loops` are.
+//! `io_size`, or else the `size`. So an `io_size` below `size` ends within a pass, and a larger one begins another
+//! pass. A job that trims and writes has whole passes, of at most an `io_size` and `loops` times `number_ios`. After a
+//! pass that `number_ios` did not end, further passes follow while the total is less than that `io_size`. A job that
+//! reads to verify has one pass at most, whatever its `io_size` and `loops` are.
 
 use crate::workload::{Job, Region, Rw};
 use blkmq_core::SECTOR_SIZE;
@@ -15,20 +15,20 @@ const ENDLESS: i64 = i64::MAX / 2;
 /// The rest of a pass, and of all passes. Amounts are in sectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pass {
-    /// Left of the pass; below 0 behind an I/O that reaches over its end.
+    /// Bytes left of the pass; below 0 after an I/O that reaches over its end.
     left: i64,
-    /// `left` at the begin of the pass.
+    /// `left` at the beginning of the pass.
     begun: i64,
     ios_left: u64,
     /// Passes after this one.
     more: u64,
-    /// Passes after those, each of which begins when the blocks of the one before have been read back.
+    /// Further passes, each of which begins when the blocks of the previous one have been read back.
     later: u64,
-    /// The most I/Os of a pass, where each begins to count anew.
+    /// The most I/Os of a pass, if each pass starts counting anew.
     ios: Option<u64>,
-    /// Of a pass.
+    /// The size of a pass.
     size: i64,
-    /// Of a pass over a map: its whole blocks.
+    /// The size of a pass over a map: its whole blocks.
     mapped: i64,
     /// Left of all passes when this one began.
     total: i64,
@@ -37,7 +37,7 @@ pub(super) struct Pass {
     /// An added pass is worth it for the longest I/O, or more.
     longest: i64,
     is_read_back: bool,
-    /// Each block counts twice towards the least amount: it is read back, or trimmed and written.
+    /// Each block counts twice towards the least amount, since it is read back, or trimmed and written.
     is_twice: bool,
     /// There is an `io_size`.
     is_limited: bool,
@@ -135,19 +135,19 @@ impl Pass {
         self.left > 0 && self.ios_left > 0
     }
 
-    /// Ends the pass: the next I/O has no place in it.
+    /// Ends the pass: the next I/O does not fit into it.
     pub(super) fn end(&mut self) {
         self.begun -= self.left.max(0);
         self.left = self.left.min(0);
     }
 
-    /// Begins again, as if no pass had been.
+    /// Resets to the state before the first pass.
     pub(super) fn restart(&mut self) {
         (self.left, self.begun, self.more, self.is_new) = (0, 0, self.more.max(1), true);
     }
 
-    /// Lets the next pass begin that had to wait for reading back; false if there is none. As in fio, passes that end with the file
-    /// are added until all writes and checks together are the amount.
+    /// Begins the next pass that had to wait for reading back; false if there is none. As in fio, passes that end with
+    /// the file are added until all writes and checks together reach the amount.
     pub(super) fn next_loop(&mut self) -> bool {
         let is_added = self.is_read_back && self.wanted >= self.longest;
         let there_is = self.more == 0 && (self.later > 0 || is_added);
@@ -157,7 +157,7 @@ impl Pass {
         there_is
     }
 
-    /// Lets `ios` more I/Os be drawn, however many have been.
+    /// Allows `ios` more I/Os, however many have been drawn.
     pub(super) fn count_anew(&mut self, ios: u64) {
         self.ios_left = ios;
     }
@@ -174,8 +174,8 @@ impl Pass {
         self.ios_left > 0 && self.left <= 0 && done < self.size.min(self.total)
     }
 
-    /// Counts up to `most` I/Os of `sectors` each, as many as the pass has room for, and returns their number. At least 1
-    /// unless the pass is over. `sectors` is not 0.
+    /// Counts up to `most` I/Os of `sectors` each, limited by the rest of the pass, and returns their number. At least
+    /// 1 unless the pass is over. `sectors` is not 0.
     #[inline]
     pub(super) fn count_most(&mut self, sectors: u32, most: usize) -> usize {
         let length = i64::from(sectors);

@@ -1,10 +1,10 @@
-//! Streams whose I/Os are alike but for their places, each of which is drawn: nothing else has to be decided for an I/O,
-//! so that several are drawn together.
+//! Streams whose I/Os differ only in random offsets: no other decision is needed for an I/O, so several are drawn
+//! together.
 
 use super::{ALWAYS, Choice, Generator, NextIo, Stream};
 use crate::workload::distribution::Places;
 
-/// A stream of I/Os of one operation, length and priority, each at a random place.
+/// A stream of I/Os of one operation, length and priority, each at a random offset.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plain {
     /// Every I/O, at sector 0.
@@ -29,17 +29,17 @@ impl Generator {
         Some(Plain { io, unit: *unit, places: *places })
     }
 
-    /// Every I/O, at sector 0, of a stream whose I/Os are alike but for their places, which
+    /// An I/O at sector 0 that stands for all of them, if the I/Os of the stream differ only in their offsets, which
     /// [`draw_places`](Self::draw_places) draws.
     pub(in crate::workload) fn template(&self) -> Option<NextIo> {
         self.plain.map(|plain| plain.io)
     }
 
-    /// Draws the first sectors of the next I/Os into `sectors`, and returns how many there are: fewer than `sectors` has
-    /// room for if the stream ends.
+    /// Draws the first sectors of the next I/Os into `sectors`, and returns their number: fewer than the length of
+    /// `sectors` if the stream ends.
     ///
     /// # Panics
-    /// If the I/Os differ by more than their places ([`template`](Self::template)).
+    /// If the I/Os differ in more than their offsets ([`template`](Self::template)).
     #[inline(always)]
     pub(in crate::workload) fn draw_places(&mut self, sectors: &mut [u64]) -> usize {
         let plain = self.plain.expect("the I/Os are alike but for their places");

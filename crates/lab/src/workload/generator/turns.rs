@@ -1,7 +1,7 @@
-//! A thread with several files: each file has a stream of its own, and the streams have turns.
+//! A thread with several files: each file has its own stream, and the streams take turns.
 //!
-//! Passes, `number_ios` and flushes are counted over all files; the stream of a file is one pass over its region. Not
-//! here: the places of the files.
+//! Passes, `number_ios` and flushes are counted over all files; the stream of a file is one pass over its region. The
+//! positions of the files are not known here.
 
 use super::{Generator, GeneratorError, Pass, mapped};
 use crate::workload::{Direction, FileService, Files, Job, NextIo, Region};
@@ -15,11 +15,11 @@ pub(super) struct Turns {
     live: Vec<usize>,
     open: usize,
     service: FileService,
-    /// I/Os of a turn, and those left of this one.
+    /// (I/Os of a turn, those left of this one).
     turn: (u32, u32),
-    /// The place in `live` of the next file, in round robin.
+    /// The index in `live` of the next file, in round robin.
     next: usize,
-    /// The place in `live` of the file that has its turn.
+    /// The index in `live` of the file whose turn it is.
     current: Option<usize>,
     /// The file whose stream has an I/O that must follow immediately.
     partner: Option<usize>,
@@ -36,7 +36,7 @@ impl Generator {
     ) -> Result<Self, GeneratorError> {
         let files = job.files.as_ref().expect("several regions are those of files");
         let turns = Turns::new(job, thread, files, regions)?;
-        // The places of this one are never used.
+        // The regions of this stream are never used.
         let mut all = Self::in_region(job, thread, regions[0], 0)?;
         let mapped = regions.iter().map(|region| mapped(job, *region)).sum();
         all.pass = Pass::new(job, regions, mapped);
@@ -113,7 +113,7 @@ impl Turns {
         }
     }
 
-    /// The place of the file that has its turn.
+    /// The index of the file whose turn it is.
     fn choose(&mut self) -> usize {
         let (turn, left) = &mut self.turn;
         if let Some(place) = self.current

@@ -58,7 +58,7 @@ pub enum Fault {
         /// The stored length.
         found: u32,
     },
-    /// The block belongs to another place: the offset, in bytes.
+    /// The block belongs to another offset, in bytes.
     Offset {
         /// The offset at which it was read.
         expected: u64,
@@ -72,7 +72,7 @@ pub enum Fault {
         /// The stored number.
         found: u32,
     },
-    /// The seed of the data is wrong; another `randseed` makes another one.
+    /// The seed of the data is wrong; it depends on `randseed`.
     Seed {
         /// The seed for this block and generation.
         expected: u64,
@@ -90,7 +90,7 @@ pub enum Fault {
     },
     /// A byte of a pattern is wrong.
     Pattern {
-        /// Its place in the block.
+        /// Its offset in the block.
         at: u32,
         /// The byte of the pattern.
         expected: u8,

@@ -1,7 +1,7 @@
 //! The layout of a written block, and the checksums and digests of its data.
 //!
-//! A block begins with a header that identifies the block and the write of it, and describes the rest; the rest is
-//! drawn from a seed, or is a pattern. All numbers are little-endian:
+//! A block begins with a header that identifies the block and its write, and describes the rest, which is drawn from a
+//! seed or is a pattern. All numbers are little-endian:
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -14,7 +14,7 @@
 //! | 32-39 | checksum of the rest, or the first bytes of its digest |
 //! | 40-43 | CRC-32C of all of the above |
 //!
-//! The other bytes of a digest stand behind the header.
+//! The remaining bytes of a digest follow the header.
 //!
 //! The format is blkmq's own: fio cannot check it. With `verify=pattern` there is no header, and with `verify=null`
 //! no contents are checked.
@@ -35,7 +35,7 @@ const HEADER: usize = CHECKSUM + 4;
 pub(super) enum Expect {
     /// The data of this generation.
     Generation(u32),
-    /// Data of any generation: another job has written it.
+    /// Data of any generation, written by another job.
     Any,
 }
 
@@ -96,7 +96,7 @@ impl Layout {
         }
     }
 
-    /// The gravest fault is reported first: bytes that are no header, then a wrong header, then wrong data.
+    /// The most serious fault is reported first: bytes that are no header, then a wrong header, then wrong data.
     fn check_header(&self, offset: u64, expect: Expect, block: &[u8]) -> Result<(), Fault> {
         let (header, rest) = block.split_at(HEADER);
         let (tail, data) = rest.split_at(Digest::length(self.method) - WORD);
@@ -133,7 +133,7 @@ impl Layout {
     }
 }
 
-/// The number of a method in a header. Blocks on a disk carry it, so no number is given twice.
+/// The number of a method in a header. Blocks on a disk contain it, so numbers are never reused.
 fn number(method: Method) -> u32 {
     match method {
         Method::Crc32c => 1,
@@ -211,8 +211,7 @@ impl Digest {
         &self.bytes[..self.length]
     }
 
-    /// The first eight bytes in which it differs from one that was stored in two parts, as numbers: those stored, and
-    /// its own.
+    /// The first eight bytes in which it differs from a digest that was stored in two parts, as (stored, own).
     pub(super) fn differs(&self, first: &[u8], others: &[u8]) -> Option<(u64, u64)> {
         let stored = first.chunks(WORD).chain(others.chunks(WORD));
         let mut both = stored.zip(self.bytes().chunks(WORD));
@@ -275,7 +274,7 @@ mod tests {
     }
 
     proptest! {
-        /// Damage of any kind and length is found, in blocks of any length.
+        /// Damage of any kind and length is detected, in blocks of any length.
         #[test]
         fn any_damage_is_found(
             which in 0..6usize,
@@ -348,7 +347,7 @@ mod tests {
         assert!(first[HEADER..] != second[HEADER..] && first[HEADER..] != other[HEADER..]);
     }
 
-    /// As in fio, the place and the write of a block are checked with `meta`, and its data is not.
+    /// As in fio, `meta` checks the offset and the generation of a block, but not its data.
     #[test]
     fn meta_looks_at_headers() {
         let layout = layout(Method::Meta, Some("0xaaa"));

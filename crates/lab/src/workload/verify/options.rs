@@ -36,7 +36,7 @@ impl Method {
         (Self::Null, &["null"]),
     ];
 
-    /// The method that `word` stands for.
+    /// The method called `word`.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         let found = Self::NAMES.iter().find(|(_, words)| words.contains(&word));
@@ -70,7 +70,7 @@ pub struct Verify {
     pub only: bool,
     /// `verify_state_save`: keep the state of each block for a later run.
     pub state_save: bool,
-    /// `verify_state_load`: with `only`, check the blocks against the state that an earlier run has kept.
+    /// `verify_state_load`: with `only`, check the blocks against the state saved by an earlier run.
     pub state_load: bool,
 }
 

@@ -1,9 +1,9 @@
 //! fio's `verify_pattern`: a few bytes, repeated, in which the offset of the block may occur.
 //!
-//! A pattern is written as parts in a row: `0x` with hexadecimal digits, which are bytes in the written order; a
-//! decimal number, which is as many bytes as it needs, lowest first; text in double quotes; and `%o`, the offset of
-//! the block in bytes, as 8 bytes, lowest first; and the name of a file in single quotes, which is the file's bytes. The
-//! caller reads the file.
+//! A pattern is a sequence of parts: `0x` with hexadecimal digits, which are bytes in the written order; a decimal
+//! number, with as many bytes as it needs, lowest first; text in double quotes; `%o`, the offset of the block in bytes,
+//! as 8 bytes, lowest first; and the name of a file in single quotes, which stands for the file's bytes. The caller
+//! reads the file.
 
 use std::fmt;
 
@@ -15,9 +15,9 @@ const WIDTH: usize = 8;
 /// The bytes that fill a block, repeated from its beginning.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    /// The bytes, at least one. Zero in place of an offset.
+    /// The bytes, at least one, with zeroes where offsets belong.
     bytes: Vec<u8>,
-    /// The places of offsets.
+    /// The positions of offsets in `bytes`.
     offsets: Vec<usize>,
 }
 
@@ -59,12 +59,12 @@ impl Pattern {
     /// Reads a pattern without files.
     ///
     /// # Errors
-    /// If a part of it is of no kind, or it is empty or too long.
+    /// If a part of it has no known form, or it is empty or too long.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         Self::parse_with(text, |_| Err("no files are read here".into()))
     }
 
-    /// Reads a pattern; `read` returns the bytes of a file, or the reason why it cannot.
+    /// Reads a pattern; `read` returns the bytes of a file, or the reason why it cannot be read.
     ///
     /// # Errors
     /// As [`parse`](Self::parse), and if `read` fails.
@@ -114,7 +114,7 @@ impl Pattern {
         }
         if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
             let digits = hex.bytes().take_while(u8::is_ascii_hexdigit).count();
-            // An odd first digit is a byte of its own.
+            // An odd first digit is a byte on its own.
             let (odd, even) = hex[..digits].split_at(digits % 2);
             let pairs = (0..even.len()).step_by(2).map(|at| &even[at..at + 2]);
             for byte in Some(odd).filter(|odd| !odd.is_empty()).into_iter().chain(pairs) {
@@ -134,7 +134,7 @@ impl Pattern {
         Some(end)
     }
 
-    /// Fills `out`, the block at `offset` bytes or a part of it that begins with the pattern.
+    /// Fills `out`, the block at `offset` bytes or a part at its beginning.
     pub(in crate::workload) fn fill(&self, offset: u64, out: &mut [u8]) {
         let first = self.bytes.len().min(out.len());
         for (at, byte) in out[..first].iter_mut().enumerate() {
@@ -149,7 +149,7 @@ impl Pattern {
         }
     }
 
-    /// The first place where `bytes` differ from the output of [`fill`](Self::fill), and the expected byte.
+    /// The first position where `bytes` differ from the output of [`fill`](Self::fill), and the expected byte.
     pub(super) fn differs(&self, offset: u64, bytes: &[u8]) -> Option<(usize, u8)> {
         let period = self.bytes.len().min(bytes.len());
         let wrong = |at: &usize| bytes[*at] != self.byte(offset, *at);
@@ -168,7 +168,7 @@ impl Pattern {
 }
 
 impl fmt::Display for Pattern {
-    /// In hexadecimal digits and `%o`, which every place of an option accepts.
+    /// In hexadecimal digits and `%o`, which every option with a pattern accepts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (mut at, mut in_hex) = (0, false);
         while at < self.bytes.len() {

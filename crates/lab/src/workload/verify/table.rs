@@ -1,11 +1,11 @@
-//! The knowledge about each block of a thread's regions: its place, its latest write, and whether an I/O is in flight
-//! to it; and that knowledge as bytes, for a later run that only checks. The contents of blocks and their layout are
-//! not here, and neither are files.
+//! What is known about each block of a thread's regions: its position, its latest write, and whether an I/O is in
+//! flight to it. This can be saved as bytes, for a later run that only checks. The contents of blocks and their layout
+//! are not here, and neither are files.
 //!
-//! The places are numbered block by block in each region. Between two regions the numbers leave one block out, which
-//! is never written, so that no read for verification runs from one file into the next.
+//! Blocks are numbered consecutively in each region. Between two regions one number is skipped, which is never written,
+//! so that no verifying read crosses from one file into the next.
 //!
-//! The form of the bytes is blkmq's own, little-endian, and says to which job and region they belong:
+//! The format is blkmq's own, little-endian, and identifies the job and the region:
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -46,12 +46,12 @@ impl Table {
         self.0.len()
     }
 
-    /// Returns whether no I/O touches any of `blocks`. O(blocks), as the other methods.
+    /// Returns whether no I/O touches any of `blocks`. O(blocks), like the other methods.
     pub(super) fn is_idle(&self, blocks: Range<usize>) -> bool {
         self.0[blocks].iter().all(|entry| entry & BUSY == 0)
     }
 
-    /// An I/O that does not write touches `blocks` from now on. No other I/O may touch them.
+    /// From now on, an I/O that does not write touches `blocks`. No other I/O may touch them.
     pub(super) fn claim(&mut self, blocks: Range<usize>) {
         for entry in &mut self.0[blocks] {
             debug_assert!(*entry & BUSY == 0, "two I/Os on one block");
@@ -59,7 +59,7 @@ impl Table {
         }
     }
 
-    /// As [`claim`](Self::claim), for a write: the next generation of each of `blocks` is on its way.
+    /// As [`claim`](Self::claim), for a write: the next generation of each of `blocks` is in flight.
     pub(super) fn claim_write(&mut self, blocks: Range<usize>) {
         self.claim(blocks.clone());
         for entry in &mut self.0[blocks] {
@@ -109,8 +109,8 @@ impl Table {
         Self(generations.map(entry).collect())
     }
 
-    /// The next blocks from `from` on that are known and due to be read back, at most `most` of them, without a gap.
-    /// They are not due any more.
+    /// The next contiguous blocks from `from` on that are known and due to be read back, at most `most` of them. They
+    /// are no longer due.
     pub(super) fn take_due(&mut self, from: usize, most: usize) -> Option<Range<usize>> {
         let is_due = |entry: &u32| entry & (KNOWN | DUE) == KNOWN | DUE;
         let start = from + self.0.get(from..)?.iter().position(is_due)?;
@@ -134,9 +134,9 @@ struct Span {
 /// The blocks of all regions of a thread; at least one region.
 #[derive(Clone, Debug)]
 pub(super) struct Spans {
-    /// By number of the first block, and as long as there is one, by place.
+    /// Sorted by the number of the first block.
     spans: Box<[Span]>,
-    /// Indices into `spans`, by place on the device.
+    /// Indices into `spans`, by position on the device.
     by_place: Box<[usize]>,
     /// Sectors in a block.
     block: u64,
@@ -160,7 +160,7 @@ impl Spans {
         Self { spans: spans.into(), by_place: by_place.into(), block, blocks }
     }
 
-    /// The number of numbers, those left out included.
+    /// The number of block numbers, including skipped ones.
     pub(super) fn blocks(&self) -> usize {
         self.blocks
     }
@@ -224,13 +224,13 @@ pub(super) struct Place {
 /// Bytes that are not the state of a job's verification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StateError {
-    /// They are no state at all.
+    /// The bytes are no state.
     #[error("no state of a verification by blkmq; fio's own form is not read")]
     NoState,
     /// They are damaged or cut.
     #[error("a state of a verification that is damaged or cut")]
     Damaged,
-    /// They belong to another region, block length or `randseed`.
+    /// The bytes belong to another region, block length or `randseed`.
     #[error(
         "the state of another job; accepted: one with the same offset, size, block sizes, verify_interval and \
          randseed"
@@ -259,7 +259,7 @@ impl Place {
     /// The generations of the state in `bytes`.
     ///
     /// # Errors
-    /// If there is none, or of another job.
+    /// If they are no state, or that of another job.
     pub(super) fn decode(self, bytes: &[u8]) -> Result<impl Iterator<Item = u32>, StateError> {
         if !bytes.starts_with(&MAGIC.to_le_bytes()) {
             return Err(StateError::NoState);

@@ -28,7 +28,7 @@ pub struct Verifier {
     /// Whether the job itself writes. A job that only reads accepts any generation.
     writes: bool,
     prio: IoPrio,
-    /// The places of blocks in the regions.
+    /// The positions of blocks in the regions.
     spans: Spans,
     /// Sectors in a block.
     block: u32,
@@ -36,7 +36,7 @@ pub struct Verifier {
     portion: usize,
     /// The next block to read back, without a backlog.
     cursor: usize,
-    /// Blocks that were written and not yet read back, in portions as written; with a backlog.
+    /// With a backlog: blocks that were written and not yet read back, in the portions in which they were written.
     backlog: VecDeque<Range<usize>>,
     findings: Findings,
     /// Whether the table is that of an earlier run (`verify_state_load`).
@@ -53,7 +53,7 @@ impl Verifier {
         let mut regions = job.regions(thread, device_bytes).map_err(GeneratorError::Region)?;
         let has_runs = Direction::ALL.iter().any(|way| job.percentage_random[*way] < 100);
         if job.strided.is_some() || job.hole != 0 || job.run > 1 || has_runs {
-            // Zones, runs, and I/Os with holes reach over the size.
+            // Zones, runs, and I/Os with holes go beyond the size.
             regions.iter_mut().for_each(|region| region.size = region.room);
         }
         let Some(verify) = job.verify.clone() else { return Ok(None) };
@@ -68,7 +68,7 @@ impl Verifier {
                 pattern: verify.pattern.clone(),
                 randseed: job.randseed,
             },
-            // A job that only reads has no generations but those of an earlier run, and its I/Os need not wait for
+            // A job that only reads knows no generations except those of an earlier run, and its I/Os need not wait for
             // each other.
             table: Table::new(if writes || verify.state_load { spans.blocks() } else { 0 }),
             writes,
@@ -96,13 +96,13 @@ impl Verifier {
         self.verify.fatal && self.findings.errors > 0
     }
 
-    /// Returns whether the job writes nothing, and only checks (`verify_only`).
+    /// Returns whether the job writes nothing and only checks (`verify_only`).
     #[must_use]
     pub fn is_only(&self) -> bool {
         self.verify.only
     }
 
-    /// The state of each block, as bytes for [`restore`](Self::restore), if the job wants it kept
+    /// The state of each block, as bytes for [`restore`](Self::restore), if the job wants it saved
     /// (`verify_state_save`).
     #[must_use]
     pub fn state(&self) -> Option<Vec<u8>> {
@@ -118,7 +118,7 @@ impl Verifier {
     /// From now on, each block must have the contents that it had when `state` was made.
     ///
     /// # Errors
-    /// If `state` is none, or of another job.
+    /// If `state` is no state, or that of another job.
     pub fn restore(&mut self, state: &[u8]) -> Result<(), StateError> {
         self.table = Table::of(self.place().decode(state)?);
         self.restored = true;
@@ -135,7 +135,7 @@ impl Verifier {
         }
     }
 
-    /// Treats all I/Os of `ios` as done, by an earlier run (`verify_only`), unless the state of that run is known.
+    /// Marks all I/Os of `ios` as done by an earlier run (`verify_only`), unless the state of that run is known.
     pub fn replay(&mut self, ios: &mut Generator) {
         if self.restored {
             return;
@@ -197,7 +197,7 @@ impl Verifier {
                 }
             }
             (Op::Read | Op::Flush, _) => self.table.release(blocks),
-            // A write that failed may have been done in part, and trimmed blocks may read as anything.
+            // A failed write may have been done in part, and trimmed blocks may read as any data.
             (Op::Write | Op::Discard | Op::WriteZeroes, _) => self.table.forget(blocks),
         }
     }
@@ -208,8 +208,8 @@ impl Verifier {
         self.verify.backlog > 0 && self.backlog.len() >= self.verify.backlog as usize
     }
 
-    /// The next read to check with; `None` when all blocks that are due have been read back. A block that was read
-    /// back is not due again before it is written again.
+    /// The next verifying read; `None` when all due blocks have been read back. A block that was read back is due again
+    /// only after another write.
     pub fn next_check(&mut self) -> Option<NextIo> {
         // A job that only reads has already checked its reads.
         if !self.verify.do_verify || !self.writes {
@@ -219,7 +219,7 @@ impl Verifier {
             self.backlog.pop_front()?
         } else {
             let next = self.table.take_due(self.cursor, self.portion);
-            // All of them again after the next writes.
+            // After the next writes, reading back starts over.
             self.cursor = next.as_ref().map_or(0, |next| next.end);
             next?
         };
@@ -267,7 +267,7 @@ impl Verifier {
         (self.block * SECTOR_SIZE) as usize
     }
 
-    /// The place of a block in its file, in bytes: another run may know the file under another place on its device.
+    /// The offset of a block in its file, in bytes: in another run, the file may be elsewhere on its device.
     fn offset(&self, block: usize) -> u64 {
         self.spans.sector_of_file(block) * u64::from(SECTOR_SIZE)
     }

@@ -57,7 +57,7 @@ impl Rig {
         match io.op {
             Op::Read => bytes.copy_from_slice(stored),
             Op::Write if !lost => stored.copy_from_slice(&bytes),
-            // Trimmed blocks may read as anything.
+            // Trimmed blocks may read as any data.
             Op::Discard => stored.fill(0xdd),
             _ => {}
         }
@@ -136,7 +136,7 @@ fn what_is_right_is_never_found_wrong() {
     }
 }
 
-/// fio 3.33 writes and reads 48 blocks for three loops over 16, and for a mix it reads back the writes of the loop.
+/// fio 3.33 writes and reads 48 blocks for three loops over 16; for a mix it reads back the writes of the loop.
 #[test]
 fn what_a_loop_has_written_is_read_back_before_the_next_one() {
     for (rw, map) in
@@ -166,7 +166,8 @@ fn what_a_loop_has_written_is_read_back_before_the_next_one() {
     }
 }
 
-/// Zones and holes lead beyond `size` in a longer file: there was no room for these blocks, and the thread panicked.
+/// Zones and holes lead beyond `size` in a longer file: the table had no room for these blocks, and the thread
+/// panicked.
 #[test]
 fn blocks_beyond_the_size_are_read_back() {
     use crate::workload::Strided;
@@ -337,7 +338,7 @@ fn a_job_without_verify_has_no_verifier() {
     assert!(Verifier::new(&job, 0, DEVICE).expect("possible").is_none());
 }
 
-/// A run that was cut short leaves its state. A later run checks that the blocks hold the latest written data.
+/// An interrupted run saves its state. A later run checks that the blocks hold the latest written data.
 #[test]
 fn a_state_is_checked_by_a_later_run() {
     let saves = Verify { state_save: true, do_verify: false, ..crc() };
@@ -357,7 +358,7 @@ fn a_state_is_checked_by_a_later_run() {
     };
     let found = check(&first.memory);
     assert!(found.verified > 40 * 4096 && found.errors == 0, "{found:?}");
-    // A block that was written again behind the state's back, and one that lost its write.
+    // A block that was rewritten after the state was saved, and one that lost its write.
     let again = Generator::new(&job(Rw::RandWrite, crc()), 0, DEVICE).expect("possible");
     again.take(1).for_each(|io| first.issue(io, 8));
     first.drain();

@@ -1,13 +1,13 @@
-//! The end of a thread's work: the thread waits for its I/Os in flight or gives them up, and flushes its writes. It
-//! may come before its time: by a signal, or because the queue refuses an I/O.
+//! The end of a thread's work: the thread waits for its I/Os in flight or abandons them, and flushes its writes. The
+//! end may come early: by a signal, or because the queue refuses an I/O.
 //!
-//! With a time limit, I/Os in flight get a little longer, and then are given up. A drain that makes progress is left
-//! alone: a slow device with a deep queue is no stall. A drain that would take more than ten seconds is a stall; I/Os
-//! that still wait are cancelled then. I/Os that do not complete after that are kept by a device, and the thread ends
-//! without them.
+//! With a time limit, I/Os in flight get some extra time, and then are abandoned. A drain that makes progress is not
+//! interrupted: a slow device with a deep queue is not a stall. A drain that would take more than ten seconds is a
+//! stall; I/Os that still wait are then cancelled. I/Os that do not complete after that are stuck in the device, and
+//! the thread ends without them.
 //!
-//! A thread sees its own I/Os only, and a scheduler may serve those of others first. With a second between two
-//! checks, 3 of 64 writers on a disk took that for a stall, on a machine that was busy with something else.
+//! A thread sees only its own I/Os, and a scheduler may serve other threads first. With a second between two checks, 3
+//! of 64 writers on a disk took that for a stall, on a machine busy with other work.
 
 use super::flight::{Cookie, Purpose, Stamps};
 use super::port::{Buffers, Port};
@@ -17,8 +17,8 @@ use blkmq_core::{Instant, IoError, Nanos};
 use blkmq_engine::{Io, Refused};
 
 impl<P, B: Buffers<P>> Worker<'_, P, B> {
-    /// The treatment of I/Os in flight when no more are issued; `None` if they never complete. A thread without a
-    /// runtime waits for them, and the flush at the end may take as long as it has to.
+    /// What to do with I/Os in flight when no more are issued; `None` if they never complete. A thread without a
+    /// runtime waits for them, and the flush at the end has no time limit.
     pub(super) fn end(&mut self, in_flight: u32, port: &mut impl Port<P>) -> Option<Step> {
         if self.window.end == Instant::MAX || self.phase == Phase::Closing {
             return Some(all(Instant::MAX, in_flight));
@@ -51,7 +51,8 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         self.over();
     }
 
-    /// Issues the flush of `end_fsync`, if the job may write and its last I/O was no flush. False if not, or if it is done.
+    /// Issues the flush of `end_fsync`, if the job may write and its last I/O was not a flush. Returns false if no
+    /// flush is needed, or it is done.
     #[cold]
     #[inline(never)]
     fn close(&mut self, port: &mut impl Port<P>) -> bool {
@@ -156,7 +157,7 @@ impl Ending {
         Self { pace, look, at_first: in_flight, left: in_flight, cancelled: false }
     }
 
-    /// Decides at `now` about the I/Os, of which `in_flight` are left. The decision is noted in `unfinished`.
+    /// Decides at `now` what to do with the remaining `in_flight` I/Os. The decision is recorded in `unfinished`.
     pub(super) fn judge(
         &mut self,
         now: Instant,

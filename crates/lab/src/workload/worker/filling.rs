@@ -1,4 +1,5 @@
-//! A portion: I/Os are drawn, pushed, and flushed together, within limits that change while a worker runs.
+//! A portion: I/Os are drawn, pushed, and flushed together, within limits that change while a worker runs. The limits
+//! are the depth that a latency target allows, and the end of other threads.
 //!
 //! The limits are the depth that a latency target allows, and the end of other threads.
 
@@ -10,9 +11,9 @@ use crate::workload::{Exit, NextIo, Pace};
 use blkmq_core::{Instant, Nanos, Op, SECTOR_SIZE};
 use blkmq_engine::Io;
 
-/// Under `gtod_reduce` one submission in this many is timed, to know the longest.
+/// Under `gtod_reduce` one submission in this many is timed, to find the longest.
 const TIMED_SUBMISSIONS: u32 = 64;
-/// The number of I/Os whose places are drawn together.
+/// The number of I/Os whose offsets are drawn together.
 const DRAWN: usize = 8;
 
 /// Bytes that an I/O moves.
@@ -45,7 +46,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         stop
     }
 
-    /// Pushes the I/Os of a portion that differ by their places only and leave immediately.
+    /// Pushes the I/Os of a portion that differ only in their offsets and leave immediately.
     #[inline]
     fn push_alike(&mut self, now: Instant, template: NextIo, port: &mut impl Port<P>) -> Portion {
         let (batch, most) = (self.job.depth.batch_submit, self.depth());
@@ -126,8 +127,8 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         self.push(now, io, purpose, port);
     }
 
-    /// False if the I/O was refused. Inlined where a job's own I/Os are pushed; that takes a fortieth of the
-    /// instructions of an I/O.
+    /// Returns false if the I/O was refused. Inlined where a job's own I/Os are pushed: a call would take a fortieth of
+    /// the instructions of an I/O.
     #[inline(always)]
     fn push(
         &mut self,
@@ -186,7 +187,8 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         match port.push(now, io) {
             Ok(()) => true,
             Err(refused) => {
-                // Shapes were checked before the run; this ends the thread with an error instead of a panic.
+                // Lengths and limits were checked before the run; if one is refused anyway, this ends the thread with
+                // an error instead of a panic.
                 self.refused(refused, cookie.slot());
                 false
             }
@@ -211,7 +213,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
     }
 }
 
-/// The longest sleep of a thread that ends with others, or begins behind them.
+/// The longest sleep of a thread that ends with others, or starts after them.
 const NAP: Nanos = Nanos::from_millis(1);
 
 impl<P, B: Buffers<P>> Worker<'_, P, B> {
@@ -221,7 +223,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         self.most
     }
 
-    /// Returns whether there is no more to do at `now`, whatever the generator has.
+    /// Returns whether the thread is done at `now`, whatever the generator has.
     #[inline]
     pub(super) fn is_finished(&mut self, now: Instant) -> bool {
         now >= self.window.end || self.stopped || self.limited && self.is_at_limit(now)
@@ -262,7 +264,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         if self.exit.is_some() { until.min(now + NAP) } else { until }
     }
 
-    /// Sleeps until the thread is to start. The thread starts immediately if the others are over, and then ends.
+    /// Sleeps until the thread is to start. If the others have ended, the thread starts immediately, and then ends.
     pub(super) fn sleep_in(&mut self, port: &impl Port<P>) -> Instant {
         let now = port.now();
         let over = self.exit.as_ref().is_some_and(Exit::is_over);
@@ -282,7 +284,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         until
     }
 
-    /// The thread has waited for others until `now`, which moves its window unless that begins later anyway.
+    /// The thread has waited for others until `now`, which delays its window unless the window begins later anyway.
     fn begin_late(&mut self, now: Instant) {
         let Window { start, measure, end } = self.window;
         if now <= start {
@@ -295,7 +297,7 @@ impl<P, B: Buffers<P>> Worker<'_, P, B> {
         self.tally = self.tally.anew(self.job, now);
     }
 
-    /// The thread's own work is done.
+    /// The thread has finished its work.
     #[cold]
     pub(super) fn tell_others(&mut self) {
         self.pacer.leave();

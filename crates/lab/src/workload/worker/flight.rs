@@ -1,5 +1,5 @@
-//! Places in flight: the facts about an I/O that are needed when it completes, and the purpose for which a verifying
-//! worker issued it.
+//! Slots in flight: what must be known about an I/O when it completes, and the purpose for which a verifying worker
+//! issued it.
 //!
 //! [`Verifier`] knows the expected contents of blocks, and which blocks are to be read back.
 
@@ -7,7 +7,7 @@ use crate::workload::verify::Findings;
 use crate::workload::{Direction, Failed, NextIo, Verifier};
 use blkmq_core::{Instant, IoError, IoFlags, IoPrio, IoResult, Op, SECTOR_SIZE};
 
-/// Direction, then length in sectors, then its place in flight.
+/// The direction, then the length in sectors, then the slot in flight.
 #[derive(Clone, Copy)]
 pub(super) struct Cookie(pub(super) u64);
 
@@ -50,7 +50,7 @@ impl Cookie {
     }
 }
 
-/// The I/O in a place.
+/// The I/O in a slot.
 #[derive(Clone, Copy)]
 pub(super) struct What {
     pub(super) cookie: Cookie,
@@ -59,7 +59,7 @@ pub(super) struct What {
     pub(super) prio: IoPrio,
 }
 
-/// The times at which the I/O in each place was decided on and pushed.
+/// The times at which the I/O in each slot was decided on and pushed.
 pub(super) struct Stamps {
     pub(super) free: Vec<u32>,
     /// The time at which the portion that is being gathered was first pushed, once it was.
@@ -82,8 +82,8 @@ impl Stamps {
         }
     }
 
-    /// A place for an I/O that was decided on at `now`. `clock` is read once for each portion: the other I/Os of a
-    /// portion are drawn in a few nanoseconds each, and an I/O that is pushed may wait in the plug for them.
+    /// Takes a slot for an I/O that was decided on at `now`. `clock` is read once for each portion: the other I/Os of a
+    /// portion are drawn in a few nanoseconds each, and a pushed I/O may wait in the plug for them.
     pub(super) fn begin(&mut self, now: Instant, clock: impl FnOnce() -> Instant) -> u32 {
         let slot = self.free.pop().expect("a place for each I/O that may be in flight");
         self.start[slot as usize] = now;
@@ -91,7 +91,7 @@ impl Stamps {
         slot
     }
 
-    /// The cookies of all I/Os in flight. O(places).
+    /// The cookies of all I/Os in flight. O(slots).
     pub(super) fn in_flight(&self) -> Vec<Cookie> {
         let mut is_free = vec![false; self.what.len()];
         self.free.iter().for_each(|slot| is_free[*slot as usize] = true);
@@ -99,8 +99,7 @@ impl Stamps {
         all.filter(|(is_free, _)| !is_free).map(|(_, what)| what.cookie).collect()
     }
 
-    /// Returns whether one of the I/Os in flight shares a sector with `io`. O(places), if few I/Os that are over share
-    /// one.
+    /// Returns whether one of the I/Os in flight shares a sector with `io`. O(slots), if few completed I/Os share one.
     pub(super) fn overlaps(&self, io: &NextIo) -> bool {
         let end = io.sector + u64::from(io.sectors);
         let shares =
@@ -113,7 +112,7 @@ impl Stamps {
 /// The purpose of an I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
-    /// The workload's own I/O. It counts.
+    /// The workload's own I/O, which is counted.
     Work,
     /// A read that checks written blocks. As in fio it counts as a read.
     Check,
@@ -122,9 +121,9 @@ pub(super) enum Purpose {
 /// A verifier and the I/Os in flight that it knows of.
 pub(super) struct Verifying {
     verifier: Verifier,
-    /// The I/Os, by place in flight.
+    /// The I/Os, by slot in flight.
     under_way: Box<[(NextIo, Purpose)]>,
-    /// The next read to check with, held until no I/O in flight touches the same blocks.
+    /// The next verifying read, held until no I/O in flight touches the same blocks.
     held: Option<NextIo>,
 }
 
@@ -157,13 +156,13 @@ impl Verifying {
         None
     }
 
-    /// `io` leaves from place `slot`.
+    /// `io` leaves from slot `slot`.
     pub(super) fn begin(&mut self, slot: u32, io: &NextIo, purpose: Purpose, bytes: &mut [u8]) {
         self.under_way[slot as usize] = (*io, purpose);
         self.verifier.begin(io, bytes);
     }
 
-    /// The I/O of place `slot` has ended. Returns its purpose.
+    /// The I/O of slot `slot` has ended. Returns its purpose.
     pub(super) fn end(&mut self, slot: u32, result: IoResult, bytes: &[u8]) -> Purpose {
         let (io, purpose) = self.under_way[slot as usize];
         self.verifier.end(&io, result, bytes);

@@ -1,9 +1,9 @@
-//! One thread of a job: issues the I/Os of its generator, when its pacer lets it, in fio's portions; and reads the
-//! blocks back that it wrote, if it verifies.
+//! One thread of a job: issues the I/Os of its generator, when its pacer allows it, in fio's portions; and reads back
+//! the blocks that it wrote, if it verifies.
 //!
-//! A worker never waits. [`Worker::step`] does all work that is possible and returns what to wait for; its driver
-//! waits, with a real thread or in virtual time, hands over the completions ([`Worker::take`]), and calls again. So
-//! the same code is measured in both.
+//! A worker never waits. [`Worker::step`] does all work that is possible and returns the event to wait for; its driver
+//! waits, with a real thread or in virtual time, hands over the completions ([`Worker::take`]), and calls again. So the
+//! same code is measured in both.
 
 mod ending;
 mod filling;
@@ -57,8 +57,8 @@ pub struct Worker<'a, P, B> {
     pacer: Pacer,
     /// The next I/O, drawn and not yet issued.
     next: Option<NextIo>,
-    /// Every I/O, at sector 0, if I/Os differ by their places only, none ever waits for its time, and nothing about one
-    /// is needed when it completes.
+    /// An I/O at sector 0 that stands for all, if I/Os differ only in their offsets, none ever waits for its time, and
+    /// none has state that is needed when it completes.
     template: Option<NextIo>,
     tally: Tally,
     stamps: Option<Stamps>,
@@ -72,14 +72,14 @@ pub struct Worker<'a, P, B> {
     full: bool,
     /// The most I/Os in flight for now.
     most: u32,
-    /// Whether anything but time and the generator can end the thread, or change `most`.
+    /// Whether anything besides time and the generator can end the thread, or change `most`.
     limited: bool,
     /// The search for the depth that keeps a latency.
     goal: Option<Goal>,
     exit: Option<Exit>,
-    /// The threads that this one begins behind.
+    /// The threads after whose end this one starts.
     after: Option<Awaited>,
-    /// This thread as one of those that others wait for.
+    /// This thread's memberships in groups of threads that others wait for.
     awaited: Vec<Member>,
     /// The least rate.
     floor: Option<Floor>,
@@ -155,7 +155,7 @@ enum Then {
     Measured,
     /// Back to work.
     Work,
-    /// The writes of this loop are to be checked, and then the next loop begins.
+    /// The writes of this loop are to be checked before the next loop begins.
     Loop,
     /// The end.
     End,
@@ -261,8 +261,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         self
     }
 
-    /// Tells `journal` of each I/O that completes, checks included. The clock is read for that even under
-    /// `gtod_reduce`.
+    /// Reports each completed I/O to `journal`, checks included. The clock is read for that even under `gtod_reduce`.
     #[must_use]
     pub fn with_journal(mut self, journal: Option<Box<dyn Journal>>) -> Self {
         if journal.is_some() {
@@ -289,7 +288,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         tally
     }
 
-    /// The counts so far, as if counting ended at `now`; empty before it begins.
+    /// The counts so far, as if counting ended at `now`; empty before counting begins.
     #[must_use]
     pub fn so_far(&self, now: Instant) -> Tally {
         if !self.measuring {
@@ -311,8 +310,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         self.measuring && self.tally.ended <= self.tally.started
     }
 
-    /// Runs until its time is over or there is no more to do, waits for I/Os in flight, and then reads back the
-    /// blocks to be verified: does one portion of that, and returns the driver's task before the next one.
+    /// Does one portion of the work, and returns the driver's task before the next one. The work is to issue I/Os until
+    /// the time is over or the stream ends, wait for I/Os in flight, and then read back the blocks to be verified.
     pub fn step(&mut self, port: &mut impl Port<P>) -> Step {
         loop {
             match self.state {
@@ -412,7 +411,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
             Stop::Paced(at) => {
                 let until = self.nap(at.min(self.window.end), port.now());
                 if in_flight > 0 && self.job.tape.is_some() {
-                    // Answers are taken as they come, so that latencies end with them and not with the next arrival.
+                    // Completions are taken as they come, so that latencies end with them and not with the next
+                    // arrival.
                     Step::Wait { until, least: 1, most: in_flight }
                 } else if in_flight > 0 {
                     self.state = State::Sleeping(until);
@@ -450,7 +450,7 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         if B::CARRIES { self.verify.as_mut() } else { None }
     }
 
-    /// With `verify_only` the whole stream counts as issued, by an earlier run.
+    /// With `verify_only` the whole stream counts as issued by an earlier run.
     fn skips(&mut self) -> bool {
         let only =
             self.verify.as_mut().map(Verifying::verifier).filter(|verifier| verifier.is_only());
@@ -459,8 +459,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         true
     }
 
-    /// Issues reads that check the written blocks. They are neither paced nor ended by the clock, as otherwise the
-    /// rest would stay unchecked. `None` when all are issued.
+    /// Issues verifying reads of the written blocks. They are neither paced nor ended by the clock; otherwise some
+    /// blocks would stay unchecked. `None` when all are issued.
     #[inline(never)]
     fn read_back(&mut self, port: &mut impl Port<P>) -> Option<Step> {
         if self.stopped {
@@ -490,8 +490,8 @@ impl<'a, P, B: Buffers<P>> Worker<'a, P, B> {
         })
     }
 
-    /// Takes the completions that `from` passes to its [`Taking`]; `from` returns their number. `clock` is read once
-    /// at most.
+    /// Takes the completions that `from` passes to its [`Taking`]; `from` returns their number. `clock` is read once at
+    /// most.
     #[inline]
     pub fn take<C: Fn() -> Instant>(
         &mut self,

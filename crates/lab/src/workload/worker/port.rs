@@ -1,7 +1,7 @@
 //! The environment of a worker: a way to a queue, buffers, and a journal of its I/Os.
 //!
-//! A [`Worker`](super::Worker) with a journal tells it of each I/O that it issues, and of each that completes while
-//! it counts. The form of a log and its files are not here.
+//! A [`Worker`](super::Worker) with a journal reports to it each I/O that it issues, and each that completes while it
+//! counts. The format of a log and its files are not here.
 
 use crate::workload::{Direction, NextIo};
 use blkmq_core::{Instant, IoPrio, Nanos};
@@ -12,8 +12,8 @@ pub trait Port<P> {
     /// The time. It includes the time that earlier pushes and flushes took.
     fn now(&self) -> Instant;
 
-    /// The time at the start of a portion none of whose I/Os is timed or paced: it may be that of one of the last portions,
-    /// if the thread has not waited since.
+    /// The time at the start of a portion in which no I/O is timed or paced: it may be that of a recent portion, if the
+    /// thread has not waited since.
     #[inline]
     fn recently(&mut self) -> Instant {
         self.now()
@@ -36,7 +36,7 @@ pub trait Port<P> {
     /// The number of I/Os pushed and not yet reaped.
     fn outstanding(&self) -> u32;
 
-    /// CPU usage counts from here on: called once before the first I/O, and again when a ramp is over.
+    /// CPU usage counts from here on. Called once before the first I/O, and again when a ramp is over.
     fn measuring_begins(&mut self) {}
 
     /// CPU usage no longer counts from here on: all work is done, and only checks may follow.

@@ -1,4 +1,4 @@
-//! The completions of one thread: counted, timed and checked; their places and payloads are free again.
+//! The completions of one thread: they are counted, timed and checked, and their slots and payloads freed.
 
 use super::flight::{Cookie, FLUSH, Purpose};
 use super::port::Buffers;
@@ -16,14 +16,14 @@ pub struct Taking<'t, 'job, P, B, C> {
 }
 
 impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, '_, P, B, C> {
-    /// Takes one completion that came later than those taken before it, if any: its time is read anew.
+    /// Takes one completion that came later than those taken before it, if any: the clock is read again.
     pub fn take_later(&mut self, io: Completion<P>) {
         self.now = None;
         self.take(io);
     }
 
     /// Takes one completion. A thread that does not measure latencies never reads the clock.
-    // By force: as a call it takes 10 instructions more.
+    // Forced: as a call it takes 10 instructions more.
     #[inline(always)]
     pub fn take(&mut self, mut io: Completion<P>) {
         let cookie = Cookie(io.cookie);
@@ -57,7 +57,7 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, '_, P, B, C> {
                         };
                         self.time(&io, purpose, start, now);
                     }
-                    // A flush has none.
+                    // A flush has no direction.
                     None => self.time_flush(now - start),
                 }
             }
@@ -116,7 +116,7 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, '_, P, B, C> {
         Purpose::Work
     }
 
-    /// An I/O that was cancelled because the time is over is no error.
+    /// The cancellation of an I/O because the time is over is no error.
     #[cold]
     fn note(&mut self, cookie: Cookie, error: IoError) {
         if self.worker.tally.unfinished.outstanding > 0 && error == IoError::CANCELLED {
@@ -135,7 +135,7 @@ impl<P, B: Buffers<P>, C: Fn() -> Instant> Taking<'_, '_, P, B, C> {
         }
     }
 
-    /// The thread ends with `error`, unless it has one.
+    /// The thread ends with `error`, unless it already has one.
     #[cold]
     fn end(&mut self, error: IoError) {
         self.worker.stopped = true;
