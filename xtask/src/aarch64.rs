@@ -1,7 +1,7 @@
 //! `aarch64`: the tests of the policies and of the engine for another processor, under qemu-user.
 //!
-//! This tests the code that the compiler makes of the memory orderings there, and that machine's words and pointers.
-//! It does not test how far its memory reorders, since qemu runs on the host's memory.
+//! This tests the code that the compiler generates for the memory orderings there, and the sizes of words and pointers.
+//! It does not test the reorderings of that memory, since qemu runs on the host's memory.
 
 use crate::Result;
 use crate::shell::{Cmd, is_installed, target_dir};
@@ -64,7 +64,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Installs the standard library for that machine. If that is impossible, or a program is missing, returns the lack.
+/// Installs the standard library for that target. If that is impossible, or a program is missing, returns what is
+/// missing.
 pub(crate) fn lack() -> Option<String> {
     let missing = ["rustup", QEMU, LINKER].into_iter().find(|program| !is_installed(program));
     if let Some(program) = missing {

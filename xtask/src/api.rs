@@ -1,8 +1,8 @@
 //! `api`: the public items of the library's crates, compared with the committed text.
 //!
-//! `blkmq` re-exports the others, so a changed item of theirs is a change for its users. Rustdoc writes the public
-//! items down; `xtask/api` makes lines of them. Both read a format that changes with the compiler, so the nightly is
-//! pinned, and the target, too: the text is the same on every machine.
+//! `blkmq` re-exports the other crates, so a change of their items is a change for its users. Rustdoc lists the public
+//! items as JSON; `xtask/api` turns them into lines. Both depend on a format that changes with the compiler, so the
+//! nightly is pinned, and the target, too: the text is the same on every machine.
 
 use crate::shell::{Cmd, root, target_dir};
 use crate::{Result, nightly};
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 const NIGHTLY: &str = "nightly-2026-05-20";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// The crates that a program using `blkmq` can name, and those that it uses beside it.
+/// The crates that a program using `blkmq` can name, and those that it uses in addition.
 pub(crate) const CRATES: &[&str] = &[
     "blkmq",
     "blkmq-core",
@@ -31,7 +31,7 @@ pub(crate) const CRATES: &[&str] = &[
     "blkmq-server",
 ];
 
-/// Features that are off by default and have public items that users name.
+/// Non-default features with public items that users name.
 const FEATURES: &str = "blkmq/nbd,blkmq/rbd,blkmq/layers,blkmq/models,blkmq/kyber,blkmq/bfq,blkmq/tokio,blkmq-device/testkit";
 
 /// The folder of the texts.
@@ -108,7 +108,7 @@ fn json(name: &str) -> PathBuf {
     built().join(TARGET).join("doc").join(name.replace('-', "_")).with_extension("json")
 }
 
-/// Has rustdoc write the public items down.
+/// Runs rustdoc to list the public items.
 fn document() -> Result<()> {
     let packages: String = CRATES.iter().map(|name| format!(" -p {name}")).collect();
     // Warnings are for the steps that compile with the stable compiler.
@@ -124,7 +124,7 @@ fn document() -> Result<()> {
         .run()
 }
 
-/// The lines that only one of the texts has, those of one item together: `-` for removed ones, `+` for new ones.
+/// The lines that only one of the texts has, grouped by item: `-` for removed ones, `+` for new ones.
 fn differences(committed: &str, there: &str) -> Vec<String> {
     let [old, new] = [committed, there].map(|text| text.lines().collect::<BTreeSet<_>>());
     let gone = old.difference(&new).map(|line| (*line, '-'));
@@ -145,7 +145,7 @@ fn path(line: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Crates that a program uses beside `blkmq`, which does not re-export them.
+    /// Crates that a program uses in addition to `blkmq`, which does not re-export them.
     const BESIDE: &[&str] = &["blkmq-nbd", "blkmq-server"];
 
     #[test]

@@ -1,11 +1,11 @@
-//! `beside-linux`: our schedulers beside those of Linux, on the same device.
+//! `beside-linux`: our schedulers compared with those of Linux, on the same device.
 //!
-//! A model of a device is served in real time as a block device. The scheduler of Linux has it, with fio as the client;
-//! then Linux passes everything on (`none`, no merging), and our scheduler has the same device, with `blkmq bench` as the
-//! client. Loads, places, priorities, groups, scheduler tags and driver tags are the same. Sides take turns, and a run in
-//! which the machine stalled is dropped.
+//! A model of a device is served in real time as a block device. On one side, Linux' scheduler runs on it, with fio as
+//! the client; on the other, Linux passes everything through (`none`, no merging), and our scheduler runs above the
+//! same device, with `blkmq bench` as the client. Loads, offsets, priorities, groups, scheduler tags and driver tags
+//! are the same. Sides alternate, and a run in which the machine stalled is dropped.
 //!
-//! No figure is an error: machines differ. `.ci/run` runs it in test size.
+//! No figure is an error, since machines differ. `.ci/run` runs it in test size.
 
 mod again;
 mod device;
@@ -101,7 +101,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     run(&plan).map(drop)
 }
 
-/// One short run of each side, so that the command does not rot: the reason why it cannot be, if there is one.
+/// One short run of each side, so that the command keeps working. Returns the reason if it cannot run here.
 ///
 /// # Errors
 /// As [`main`].
@@ -168,7 +168,7 @@ fn measure(plan: &Plan, device: &Device, figures: &mut Figures) -> Result<()> {
                 let run = Run { load, scheduler, time: plan.time, program, more: &plan.bench };
                 let cell =
                     Cell { device: device.name, load: load.name, scheduler: scheduler.clone() };
-                // The side that begins alternates, as a device's memory of a run may matter to the next one.
+                // The first side alternates, since a device's state from one run may affect the next one.
                 let mut sides = Side::BOTH;
                 sides.rotate_left(round as usize % 2);
                 for side in sides {
@@ -180,7 +180,7 @@ fn measure(plan: &Plan, device: &Device, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// One run, again if the machine stalled.
+/// One run, repeated if the machine stalled.
 fn kept(
     plan: &Plan,
     run: &Run<'_>,
@@ -296,7 +296,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns whether `load` is one for this scheduler, and one that was asked for.
+    /// Returns whether `load` applies to this scheduler, and was asked for.
     fn has(&self, load: &Load, scheduler: &str) -> bool {
         let name = scheduler.split(':').next().unwrap_or_default();
         (self.loads.is_empty() || self.loads.contains(&load.name))

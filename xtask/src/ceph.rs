@@ -1,5 +1,5 @@
-//! A cluster of Ceph on this host: a monitor, and an OSD on a file, in a folder of their own. It needs no rights, no
-//! loop device and no systemd, and knows nothing of the machine's own configuration.
+//! A Ceph cluster on this host: a monitor, and an OSD on a file, in their own folder. It needs no privileges, no loop
+//! device and no systemd, and ignores the machine's own configuration.
 
 use crate::Result;
 use crate::fio::pause;
@@ -12,7 +12,7 @@ use std::process::Child;
 /// Bytes of the OSD's file, which has holes where nothing was written. An OSD whose file is full of data and of its own
 /// tables ends, and clients then wait for it.
 const BLOCK: u64 = 12 << 30;
-/// Tries, five in a second, for which a daemon has to come up.
+/// The most tries, five a second, until a daemon must be up.
 const TRIES: u32 = 300;
 
 /// A cluster; its daemons are killed, and its folder is removed, when this is dropped.
@@ -22,13 +22,13 @@ pub(crate) struct Cluster {
     osd: Option<Child>,
 }
 
-/// The program that is missing for one; `None` if there is none.
+/// A program that a cluster needs and that is missing; `None` if there is none.
 pub(crate) fn missing() -> Option<&'static str> {
     ["ceph-mon", "ceph-osd", "ceph", "rbd"].into_iter().find(|program| !is_installed(program))
 }
 
-/// The configuration: one OSD is enough, and everything is in the folder. Clients have no cache: that of librbd answers
-/// before the cluster does.
+/// The configuration: one OSD is enough, and all files are in the folder. Clients have no cache: that of librbd would
+/// answer before the cluster does.
 fn conf(folder: &Path, fsid: &str, [v2, v1]: [u16; 2]) -> String {
     let d = folder.display();
     format!(
@@ -59,14 +59,14 @@ fn ports() -> Result<[u16; 2]> {
 }
 
 impl Cluster {
-    /// Brings it up, with the pool `rbd`.
+    /// Starts it, with the pool `rbd`.
     ///
     /// # Errors
-    /// If a daemon or a tool does not work; then nothing is left behind.
+    /// If a daemon or a tool does not work; all of it is then removed.
     pub(crate) fn start(name: &str) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("blkmq-ceph-{name}-{}", std::process::id()));
         fs::create_dir_all(folder.join("osd0"))?;
-        // From here on dropping it removes all.
+        // From here on, dropping it removes all of it.
         let mut cluster = Self { folder, mon: None, osd: None };
         let (made, time) = timed(|| cluster.bring_up());
         made?;
@@ -118,7 +118,7 @@ impl Cluster {
         self.folder.join(name)
     }
 
-    /// The description of an image as a device of ours.
+    /// The description of an image as a blkmq device.
     pub(crate) fn device(&self, image: &str) -> String {
         format!("rbd:{image},conf={}", self.path("ceph.conf").display())
     }
@@ -145,7 +145,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts the OSD, and waits until the monitor knows that it is up.
+    /// Starts the OSD, and waits until the monitor reports it as up.
     ///
     /// # Errors
     /// If it does not come up.
@@ -182,7 +182,7 @@ impl Cluster {
     }
 }
 
-/// Whether the state of a child, as in `/proc/PID/status`, is that of one that has ended.
+/// Returns whether the state of a child, as in `/proc/PID/status`, means that it has ended.
 fn has_ended(status: &str) -> bool {
     status.is_empty() || status.lines().any(|line| line.starts_with("State:") && line.contains('Z'))
 }
@@ -199,7 +199,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.kill_osd();
         self.kill_mon();
-        // A folder that is left over does no harm.
+        // A leftover folder does no harm.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -1,8 +1,8 @@
-//! `ci`: all checks that must pass before a change is taken, cheapest first.
+//! `ci`: all checks that must pass before a change is accepted, cheapest first.
 //!
-//! Steps that build into a folder of their own, or run programs that others have built, run [`AT_ONCE`] at a time: the
-//! compiler often has one crate to compile, and a CPU left. Each of them is a process, whose output is printed when it
-//! has ended.
+//! Steps that build into their own folder, or run programs that earlier steps have built, run [`AT_ONCE`] at a time:
+//! the compiler often has only one crate to compile, and leaves a CPU idle. Each step is a process, whose output is
+//! printed when it has ended.
 
 use crate::shell::{Apart, Cmd, build_program_ahead, cpu_of_programs, first_to_end, timed};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// A named part of the whole.
+/// A named part of CI.
 struct Step {
     name: &'static str,
     run: fn() -> Result<()>,
@@ -23,7 +23,7 @@ struct Step {
 enum Place {
     /// That of everyday commands, which one build at a time has.
     Shared,
-    /// One of its own, or the shared one for moments only, so that another step can run beside it.
+    /// Its own folder, or the shared one only for moments, so that another step can run at the same time.
     Own,
 }
 
@@ -50,20 +50,21 @@ const AT_ONCE: usize = 2;
 /// Steps that need the program as it is measured.
 const NEED_PROGRAM: [&str; 7] =
     ["python", "clients", "documented", "bench", "instructions", "interop", "long"];
-/// Minutes that must be left for a step that may be left out, and for those after it.
+/// Minutes that must be left before an optional step, for it and the steps after it.
 const NEEDED: u64 = 15;
 /// How long the soak runs.
 const SOAK_MINUTES: u64 = 1;
 
-/// Programs, and words of the packages and features that none of their builds has: the first build of a new user is
-/// short, and a server links no laboratory.
+/// Programs, and words of packages and features that must not be in their builds: the first build of a new user is
+/// short, and a server does not link the laboratory.
 const APART: [(&str, &[&str]); 2] = [
     ("blkmq-cli", &["blkmq-server ", "rustls ", "httparse ", "tracing "]),
     ("blkmq-daemon", &["blkmq-lab ", "blkmq-cli ", "blkmq-engine feature \"compare\""]),
 ];
 
-/// Builds and documents the library as a program that does I/O has it, and runs the tests of files on that: `blkmq-uring`
-/// is a crate whose tests do not ask for the comparison modes. Looks into the programs for each other's packages.
+/// Builds and documents the library as a program that does I/O uses it, and runs the file tests on that build:
+/// `blkmq-uring` is a crate whose tests do not need the comparison modes. Checks that the programs do not contain each
+/// other's packages.
 fn product() -> Result<()> {
     for (program, words) in APART {
         let tree = format!("cargo tree --locked -p {program} -e normal,features --prefix none");
@@ -95,7 +96,7 @@ const STEPS: &[Step] = &[
     Step::shared("clippy", || {
         Cmd::new("cargo clippy --workspace --all-targets -- -D warnings").run()
     }),
-    // Without the comparison modes, which the tests of the workspace have.
+    // Without the comparison modes, which the workspace's tests enable.
     Step::shared("product", product),
     Step::shared("fmt", || Cmd::new("cargo fmt --all -- --check").run()),
     Step::shared("doc", || document("--workspace")),
@@ -128,14 +129,14 @@ const STEPS: &[Step] = &[
         deadline::within(NEEDED, "bench", || bench::main(&["--test-size".to_owned()]))
     }),
     Step::shared("interop", interop::times),
-    // Last, since they may be left out.
+    // Last, since they may be skipped.
     Step::shared("long", soak::in_ci),
 ];
 
 /// `cargo xtask ci [--skip STEP]... [STEP]...`
 ///
 /// # Errors
-/// At the first step that fails, once the step beside it has ended, or if a step is unknown.
+/// At the first step that fails, once the concurrent step has ended, or if a step is unknown.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let mut steps = select(args)?;
     let is_needed = steps.iter().any(|step| NEED_PROGRAM.contains(&step.name));
@@ -199,8 +200,8 @@ fn side_by_side(steps: &[&Step]) -> Result<Vec<Took>> {
     if failed.is_empty() { Ok(all) } else { Err(format!("{} failed", failed.join(", ")).into()) }
 }
 
-/// Installs the toolchains of the steps beforehand, since two of them may need the same one. A step names the
-/// lack of its machine.
+/// Installs the toolchains of the steps in advance, since two of them may need the same one. A step reports what its
+/// machine lacks.
 fn install() -> Result<()> {
     nightly::lack()?;
     api::lack()?;

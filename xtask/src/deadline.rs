@@ -1,14 +1,14 @@
 //! The end of a run of CI.
 //!
-//! A machine that is slow that day has to end in time, too. Work that may be left out is not begun then, and is named.
+//! CI must also end in time on a machine that is slow that day. Optional work is then skipped, and named.
 
 use crate::Result;
 use crate::shell::Cmd;
 
-/// The variable with the second at which the run should end, counted as by `date +%s`. Without it there is no end.
+/// The variable with the second at which the run should end, as in `date +%s`. Without it there is no end.
 const ENDS: &str = "BLKMQ_CI_ENDS";
 
-/// Runs `work` if at least so many `minutes` are left, and else prints that `name` is skipped.
+/// Runs `work` if at least this many `minutes` are left; otherwise prints that `name` is skipped.
 ///
 /// # Errors
 /// If the work fails, or the variable is no number.
@@ -20,7 +20,7 @@ pub(crate) fn within(minutes: u64, name: &str, work: impl FnOnce() -> Result<()>
     Ok(())
 }
 
-/// Returns whether so many minutes are left.
+/// Returns whether this many minutes are left.
 ///
 /// # Errors
 /// If the variable is no number.

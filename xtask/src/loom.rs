@@ -1,15 +1,15 @@
 //! `loom`: every interleaving of the protocols in the engine's `sync` modules, up to a number of
 //! preemptions.
 //!
-//! The build differs (atomics become the model's), so it has a target folder of its own. It uses the test
-//! profile, which optimises and keeps assertions.
+//! The build differs (atomics are the model's), so it has its own target folder. It uses the test profile, which
+//! optimises and keeps assertions.
 
 use crate::Result;
 use crate::shell::{Cmd, FAST_MODELS, target_dir};
 use std::path::Path;
 
-/// Preemptions per execution unless `LOOM_MAX_PREEMPTIONS` says otherwise. Nearly every known bug of
-/// protocols this small needs two; three doubles as a margin and finishes in seconds.
+/// The most preemptions per execution, unless `LOOM_MAX_PREEMPTIONS` is set. Nearly every known bug of protocols this
+/// small needs two; three is a margin and finishes in seconds.
 const PREEMPTIONS: &str = "3";
 
 /// `cargo xtask loom [FILTER]`

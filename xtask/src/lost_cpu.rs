@@ -1,7 +1,8 @@
-//! `lost-cpu`: how long requests lie in the engine while the device is idle and a thread of the queue has a CPU.
+//! `lost-cpu`: how long requests stay in the engine while the device is idle and a thread of the queue has a CPU.
 //!
-//! The example of `blkmq-runtime` measures, with twice as many busy threads as CPUs; its figures are printed in a table,
-//! for each scheduler and each way of access. They are those of one machine at one time, and none of them is an error.
+//! The example of `blkmq-runtime` measures, with twice as many busy threads as CPUs; its figures are printed in a
+//! table, for each scheduler and each kind of access. They are those of one machine at one time, and no figure is an
+//! error.
 
 use crate::Result;
 use crate::shell::Cmd;

@@ -1,6 +1,6 @@
-//! The properties of the machine that a reader needs to judge a figure.
+//! The properties of the machine that are needed to judge a figure.
 //!
-//! A property that cannot be found out is "unknown"; nothing is guessed. The machine's network name is not recorded.
+//! A property that cannot be determined is "unknown"; nothing is guessed. The machine's network name is not recorded.
 
 use crate::shell::{Cmd, is_installed};
 use std::fs;
@@ -47,7 +47,7 @@ impl Machine {
         format!("{}-{}cpu", words.join("-"), self.cores)
     }
 
-    /// The reasons not to believe the figures of this run, if there are any.
+    /// Reasons to distrust the figures of this run, if there are any.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.load.parse::<f64>().is_ok_and(|load| load > 0.25 * f64::from(self.cores)) {
@@ -76,7 +76,7 @@ impl Machine {
     }
 }
 
-/// Returns whether `word`, from a processor's name, does not distinguish the processor from others.
+/// Returns whether `word`, from a processor's name, does not identify the processor.
 fn is_noise(word: &str) -> bool {
     matches!(word, "processor" | "cpu" | "core" | "with") || word.ends_with("ghz")
 }

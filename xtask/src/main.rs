@@ -1,7 +1,7 @@
 //! The chores of the workspace: `cargo xtask VERB`.
 //!
-//! One file per verb. The steps of `.ci/run` are here too, so that a person runs exactly what CI runs. Nothing here
-//! is part of the product, and no crate of the product depends on it.
+//! One file per verb. The steps of `.ci/run` are here too, so that a person runs exactly what CI runs. None of this is
+//! part of the product, and no crate of the product depends on it.
 
 #![forbid(unsafe_code)]
 
@@ -59,7 +59,7 @@ struct Verb {
     run: fn(&[String]) -> Result<()>,
 }
 
-/// Every verb. The usage text is printed from here; there is no second list.
+/// Every verb. The usage text is generated from this list.
 const VERBS: &[Verb] = &[
     Verb { name: "tidy", usage: "", summary: "check the rules of STYLE.md", run: tidy::main },
     Verb {

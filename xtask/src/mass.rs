@@ -1,8 +1,8 @@
 //! `mass`: the size of the project, in a table.
 //!
 //! A line is code if it is neither blank nor a comment. Code is a *test* in `tests/`, in a module that is only compiled
-//! for tests, and in a model; *kit* in the soak, its oracles, the suites of conformance and the fuzz targets; a
-//! *chore* in `xtask`; *product* elsewhere. Examples are counted apart.
+//! for tests, and in a model; *kit* in the soak, its oracles, the suites of conformance and the fuzz targets; a *chore*
+//! in `xtask`; *product* elsewhere. Examples are counted separately.
 
 use crate::tidy::circles;
 use crate::tidy::tree::{File, Rust, Tree};
@@ -10,13 +10,13 @@ use crate::{Result, shell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Lines of product code and files that are accepted. A commit that raises them says why; one that removes much lowers
+/// Accepted lines of product code and files. A commit that raises them says why; a commit that removes much code lowers
 /// them.
 const ACCEPTED: [(Count, &str, usize); 2] =
     [(Count::Product, "lines of product code", 105_100), (Count::Files, "files", 1_365)];
-/// How far above [`ACCEPTED`] a count may be, in percent.
+/// By how much a count may exceed [`ACCEPTED`], in percent.
 const MARGIN: usize = 2;
-/// Types in the list of those with methods in the most files.
+/// The length of the list of types whose methods are in the most files.
 const TYPES: usize = 8;
 
 /// Paths of kits.
@@ -42,7 +42,7 @@ enum Count {
     Comments,
     Blank,
     Files,
-    /// Characters of product and kit in `crates` that are no white space. Longer lines do not lower them.
+    /// Non-blank characters of product and kit in `crates`. Longer lines do not lower this count.
     Characters,
 }
 
@@ -53,7 +53,7 @@ const HEADS: &str =
 /// The counts of a crate, indexed by [`Count`].
 type Row = [usize; 9];
 
-/// `cargo xtask mass [DIR]`: counts the workspace, or the checkout in `DIR`, for which there is no limit.
+/// `cargo xtask mass [DIR]`: counts the workspace, or the checkout in `DIR`, which has no limits.
 ///
 /// # Errors
 /// If a count exceeds [`ACCEPTED`] by more than [`MARGIN`] percent.
@@ -86,7 +86,7 @@ fn rows(tree: &Tree) -> BTreeMap<&str, Row> {
     rows
 }
 
-/// The crate of a file: the folder below `crates`, or else the first one.
+/// The crate of a file: the folder below `crates`, or else the first folder of the path.
 fn folder(file: &File) -> &str {
     file.krate().or_else(|| file.path.split('/').next()).unwrap_or("")
 }
@@ -147,8 +147,8 @@ fn table(rows: &BTreeMap<&str, Row>) -> String {
     text
 }
 
-/// Types with inherent methods, and the number of files that hold these, most files first. Names that a crate declares
-/// twice are left out, since a name does not tell such types apart.
+/// Types with inherent methods, and the number of files that contain these, most files first. Names that a crate
+/// declares twice are left out, since a name does not distinguish such types.
 fn types(tree: &Tree) -> Vec<(String, usize)> {
     let mut declared: BTreeMap<_, usize> = BTreeMap::new();
     let mut files: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
@@ -173,7 +173,7 @@ fn types(tree: &Tree) -> Vec<(String, usize)> {
     found
 }
 
-/// The type of the `impl` that `code` is behind, unless it is that of a trait.
+/// The type of the `impl` that `code` follows, unless it implements a trait.
 fn inherent(code: &str) -> Option<&str> {
     let head = &code[..code.find('{')?];
     let mut depth = 0i32;

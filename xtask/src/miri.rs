@@ -1,8 +1,8 @@
 //! `miri`: the tests of unsafe or concurrent code, and of the code below it, in an interpreter that knows the rules
 //! of the language: aliasing, initialisation, bounds, data races.
 //!
-//! It takes a hundred times as long as the tests do, so slow tests are left out by name. Schedules and the values
-//! that relaxed loads may see are random; the concurrent parts run with several seeds.
+//! It is a hundred times slower than the tests, so slow tests are excluded by name. Schedules and the values that
+//! relaxed loads may see are random; the concurrent parts run with several seeds.
 
 use crate::planted::{self, Planted};
 use crate::shell::{Cmd, target_dir};
@@ -117,7 +117,7 @@ fn miri(line: &str, more: &str) -> Cmd {
     let target = target_dir().join("miri");
     nightly::cargo(line)
         .env("MIRIFLAGS", format!("{FLAGS} {more}").trim())
-        // Interpreting the code that prints a backtrace takes seconds, for each test that should panic.
+        // Interpreting the code that prints a backtrace would take seconds for each test that should panic.
         .env("RUST_BACKTRACE", "0")
         .env("CARGO_TARGET_DIR", target.to_string_lossy())
 }

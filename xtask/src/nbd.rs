@@ -1,7 +1,7 @@
 //! `nbd`: the cost of a read in the server of the example `nbd_server`, and in nbdkit's memory plug-in.
 //!
-//! Both serve 1 GiB of memory that was written once, to the same fio, in turns. The CPU times of the servers are
-//! compared, from the kernel's accounts: rates depend more on the client. Other checks start servers here, too.
+//! Both serve 1 GiB of memory that was written once, to the same fio, alternating. The CPU times of the servers, from
+//! the kernel's accounting, are compared: rates depend more on the client. Other checks also start their servers here.
 
 use crate::Result;
 use crate::shell::{
@@ -13,18 +13,18 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-/// Returns whether a socket listens, without a connection to it.
+/// Returns whether a socket listens, without connecting to it.
 ///
 /// # Errors
-/// If the kernel has no list of sockets.
+/// If the kernel does not provide a list of sockets.
 pub(crate) fn listens(socket: &Path) -> Result<bool> {
     let path = socket.display().to_string();
-    // Columns: address, references, protocol, flags (those of a socket that listens), ...
+    // Columns: address, references, protocol, flags (those of a listening socket), ...
     let listens = |line: &str| line.ends_with(&path) && line.contains(" 00010000 ");
     Ok(fs::read_to_string("/proc/net/unix")?.lines().any(listens))
 }
 
-/// A server of NBD on a socket in a folder of its own; stopped, and the folder removed, when this is dropped.
+/// An NBD server on a socket in its own folder; dropping it stops the server and removes the folder.
 pub(crate) struct Server {
     child: Child,
     folder: PathBuf,
@@ -48,7 +48,7 @@ impl Server {
         let device = format!("--device={device} --scheduler={scheduler}");
         let line = format!("{BLKMQD} --listen=unix:SOCKET {device} {more}");
         let mut server = Self::start(name, &line)?;
-        // Control comes behind the socket.
+        // The control socket appears after the main socket.
         while !server.path("socket.control").exists() {
             server.check(&line)?;
             Cmd::new("sleep 0.02").output()?;
@@ -59,16 +59,16 @@ impl Server {
     /// The server that `line` starts, with the path of the socket in place of `SOCKET`.
     ///
     /// # Errors
-    /// If it does not start; then with its own message.
+    /// If it does not start; the error has its own message.
     pub(crate) fn start(name: &str, line: &str) -> Result<Self> {
         Self::start_until(name, line, |socket| Ok(UnixStream::connect(socket).is_ok()))
     }
 
-    /// As [`start`](Self::start), for a server that ends with its first client: it is not connected to. The kernel's list of
-    /// sockets says when it listens.
+    /// As [`start`](Self::start), for a server that ends with its first client, so no test connection is made. The
+    /// kernel's list of sockets shows when it listens.
     ///
     /// # Errors
-    /// If it does not start; then with its own message.
+    /// If it does not start; the error has its own message.
     pub(crate) fn start_unasked(name: &str, line: &str) -> Result<Self> {
         Self::start_until(name, line, listens)
     }
@@ -97,7 +97,7 @@ impl Server {
         std::env::temp_dir().join(format!("blkmq-nbd-{name}-{}", std::process::id()))
     }
 
-    /// An error if it has ended, with its own message.
+    /// Returns an error with the server's own message if it has ended.
     fn check(&mut self, line: &str) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -118,7 +118,7 @@ impl Server {
         format!("nbd+unix:///{export}?socket={}", self.path("socket").display())
     }
 
-    /// Its number among the processes of the machine.
+    /// Its process number.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -133,7 +133,7 @@ impl Server {
         Ok(serde_json::from_str(&Cmd::new(&line).output()?)?)
     }
 
-    /// Has `blkmqd` end as SIGTERM does. Returns its exit code, and its log.
+    /// Sends SIGTERM to `blkmqd`. Returns its exit code, and its log.
     ///
     /// # Errors
     /// If it refuses, or does not end within half a minute.
@@ -143,7 +143,7 @@ impl Server {
         Ok((code, fs::read_to_string(self.path("log"))?))
     }
 
-    /// Ends any server by SIGTERM, so that it closes its devices: a drop kills it.
+    /// Ends a server by SIGTERM, so that it closes its devices; dropping kills it.
     ///
     /// # Errors
     /// If it does not end within half a minute.
@@ -163,7 +163,7 @@ impl Server {
         Err("the server does not end".into())
     }
 
-    /// CPU time of all its threads so far, in ticks of the kernel's accounts: 10 ms each on Linux.
+    /// CPU time of all its threads so far, in ticks of the kernel's accounting: 10 ms each on Linux.
     ///
     /// # Errors
     /// If it has ended.
@@ -183,7 +183,7 @@ impl Drop for Server {
 }
 
 /// User and system time in the line of `/proc/PID/stat`: the 14th and 15th fields. The second field is a name in
-/// brackets, which may contain any character.
+/// parentheses, which may contain any character.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut times = rest.split_whitespace().skip(11).map(str::parse::<u64>);

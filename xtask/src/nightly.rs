@@ -1,13 +1,13 @@
-//! Toolchains beside the stable one, by rustup: for Miri and the sanitizers the installed nightly, or else today's;
-//! for programs that read a format of the compiler, a pinned nightly.
+//! Toolchains besides the stable one, by rustup: for Miri and the sanitizers the installed nightly, or else the current
+//! one; for programs that read a format of the compiler, a pinned nightly.
 
 use crate::Result;
 use crate::shell::{Cmd, is_installed};
 
-/// Its components beside the compiler: Miri, and the source of the standard library.
+/// Its components besides the compiler: Miri, and the source of the standard library.
 const COMPONENTS: [&str; 2] = ["miri", "rust-src"];
 
-/// Installs the missing parts. If that is impossible, returns the lack of the machine: rustup, or a network.
+/// Installs the missing parts. If that is impossible, returns what the machine lacks: rustup, or a network.
 ///
 /// # Errors
 /// If rustup does not work.
@@ -35,15 +35,15 @@ pub(crate) fn lack() -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Returns whether `line` is a nightly that is not pinned to a day, as `rustup toolchain list` writes it:
+/// Returns whether `line` is a nightly that is not pinned to a date, as `rustup toolchain list` writes it:
 /// `nightly-x86_64-...`.
 fn is_rolling(line: &str) -> bool {
     line.strip_prefix("nightly-")
         .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Installs the nightly called `name`, with the standard library of `target`, if it is missing. If that is
-/// impossible, returns the lack of the machine.
+/// Installs the nightly called `name`, with the standard library of `target`, if it is missing. If that is impossible,
+/// returns what the machine lacks.
 ///
 /// # Errors
 /// If rustup does not work.

@@ -1,8 +1,8 @@
 //! `orderings`: shows that each memory ordering of the protocols is needed.
 //!
-//! Weakens every ordering in the engine's `sync` modules, drops every fence and every second look, one at a time, and
-//! runs the models that reach it; one of them has to fail. A committed list argues for the survivors, and for the
-//! sites that no model reaches. The models are built once: they take the mutant from the environment
+//! Weakens every ordering in the engine's `sync` modules, drops every fence and every second check, one at a time, and
+//! runs the models that reach it; one of them has to fail. A committed list justifies the survivors, and the sites that
+//! no model reaches. The models are built once: they read the mutant from the environment
 //! (`crates/engine/src/sync/mutable.rs`).
 
 mod list;
@@ -20,15 +20,15 @@ use std::time::Duration;
 
 /// The list that explains survivors.
 const LIST: &str = "crates/engine/src/sync/orderings.md";
-/// The factor by which models may take longer than without a mutant, and the least time allowed: mutants can give a
-/// model more to explore.
+/// (factor by which models may be slower than without a mutant, the minimum time limit): mutants can give a model more
+/// to explore.
 const PATIENCE: u32 = 8;
 const LEAST: Duration = Duration::from_secs(60);
 
 /// A model, and the sites that it reaches.
 struct Model {
     name: String,
-    /// Whether the model has a planted bug. If so, it proves nothing about mutants.
+    /// Whether the model has a planted bug. Such a model proves nothing about mutants.
     is_twin: bool,
     reaches: BTreeSet<Place>,
     took: Duration,
@@ -167,7 +167,7 @@ fn place(line: &str) -> Option<Place> {
     Some((next()?.to_owned(), next()?.parse().ok()?, next()?.parse().ok()?))
 }
 
-/// Runs the models that reach the place of `mutant`, those of its own file first.
+/// Runs the models that reach the site of `mutant`, those of its own file first.
 fn fate(binary: &std::path::Path, models: &[Model], mutant: &Mutant, file: &str) -> Result<Fate> {
     let module = module(file);
     let able = models.iter().filter(|m| !m.is_twin && m.reaches.contains(&mutant.place));

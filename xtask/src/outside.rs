@@ -1,8 +1,9 @@
-//! `outside`: a scheduler and a device in a package that is not in the workspace, by the recipe of CONTRIBUTING.md,
-//! pass their kits; a crate that wants no feature compiles alone and beside it; and a program of eight lines is small.
+//! `outside`: checks that a scheduler and a device in a package outside the workspace, written by the recipe of
+//! CONTRIBUTING.md, pass their kits; that a crate without features compiles alone and beside it; and that a program of
+//! eight lines is small.
 //!
-//! The manifest and the test are the very blocks of the recipe, and the sources are the examples that it tells the
-//! reader to copy. The versions of dependencies are those of the workspace, so that nothing is fetched.
+//! The manifest and the test are the code blocks of the recipe, and the sources are the examples that it tells the
+//! reader to copy. The versions of dependencies are those of the workspace, so that nothing is downloaded.
 
 mod small;
 
@@ -21,7 +22,7 @@ const VERSION: &str = "version = \"0.1\"";
 const PACKAGE: &str = "[workspace]\nmembers = ['slim']\n\n[package]\nname = \"mine\"\nedition = \"2024\"\n\n\
                        [profile.test]\nopt-level = 0\ndebug = false\n\n";
 
-/// A crate that knows the errors of devices and schedulers that features add.
+/// A crate that names the errors of devices and schedulers that features add.
 const SLIM: &str = "\
 pub fn missing(text: &str) -> Option<&'static str> {
     match blkmq::open(text) {
@@ -70,7 +71,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     let page = fs::read_to_string(root().join("CONTRIBUTING.md"))?;
     write(&folder.0, &page)?;
     let cargo = |verb: &str| {
-        // Apart from other builds, so that they need not wait; kept, so that the next time is short.
+        // Separate from other builds, so that they need not wait; kept, so that the next build is short.
         Cmd::new(&format!("cargo {verb} --offline --quiet --manifest-path"))
             .arg(folder.0.join("Cargo.toml").to_string_lossy())
             .env("CARGO_TARGET_DIR", target_dir().join("outside").to_string_lossy())

@@ -1,4 +1,4 @@
-//! The program in `planted`: a tool must find its bugs before the tool's silence about our code means anything.
+//! The program in `planted`: a tool must find its bugs, otherwise the tool's silence about our code means nothing.
 
 use crate::Result;
 use crate::shell::Cmd;

@@ -13,14 +13,14 @@ use std::{env, fs};
 /// If a crate cannot be packed, or its package does not build.
 pub(crate) fn package(args: &[String]) -> Result<()> {
     no_arguments("package", args)?;
-    // Cargo takes a package of a registry for unchangeable: nothing of an earlier run may be left.
+    // Cargo treats a package of a registry as immutable, so no files of an earlier run may be left.
     forget_unpacked(&cargo_home()?.join("registry/src"))?;
     let packed = packed("")?;
     println!("package: {packed} crates packed and built from their packages");
     Ok(())
 }
 
-/// Packs each crate of the product, without a build: three minutes less than [`package`], for CI.
+/// Packs each crate of the product, without building it: three minutes less than [`package`], for CI.
 ///
 /// # Errors
 /// If a crate cannot be packed.
@@ -34,7 +34,7 @@ fn packed(option: &str) -> Result<usize> {
     remove(&target_dir().join("package"))?;
     // The state of the tree is another check's concern.
     let pack = "cargo package --workspace --exclude xtask --allow-dirty --quiet";
-    // The check is whether the crates compile: no code is optimised for it.
+    // Only compilation is checked, so no code is optimised.
     Cmd::new(&format!("{pack} {option}"))
         .env("CARGO_TARGET_DIR", folder("package"))
         .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
@@ -64,7 +64,7 @@ pub(crate) fn msrv(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Installs the oldest compiler. If that is impossible, returns the lack of the machine.
+/// Installs the oldest compiler. If that is impossible, returns what the machine lacks.
 ///
 /// # Errors
 /// If rustup does not work, or the manifest names no version.
@@ -79,13 +79,13 @@ fn oldest() -> Result<String> {
     Ok(version.to_owned())
 }
 
-/// Removes our crates that an earlier `cargo package` unpacked. Cargo keeps them by the path of its temporary registry
-/// and the version, not by the contents: a package would be built against its siblings as they were then.
+/// Removes our crates that an earlier `cargo package` unpacked. Cargo identifies them by the path of its temporary
+/// registry and the version, not by the contents: a package would be built against old versions of its siblings.
 fn forget_unpacked(sources: &Path) -> Result<()> {
     let Ok(registries) = fs::read_dir(sources) else { return Ok(()) };
     for registry in registries {
         let registry = registry?;
-        // A registry in a folder has no host in its name, which then begins with the dash of its hash.
+        // A registry in a folder has no host in its name, which therefore begins with the dash of its hash.
         if !registry.file_name().to_string_lossy().starts_with('-') {
             continue;
         }

@@ -1,7 +1,8 @@
 //! `python`: the wheel and the source distribution of the package in `python`, its types, and its tests.
 //!
-//! The tools and the libraries that read results come from PyPI into an environment of their own; without them the step is
-//! skipped by name. The wheel is also installed into an empty environment, since it must need nothing else.
+//! The tools and the libraries that read results come from PyPI into a separate environment; without them the step is
+//! skipped, with a message. The wheel is also installed into an empty environment, since it must not need other
+//! packages.
 
 use crate::Result;
 use crate::shell::{Cmd, build_program, root, target_dir};
@@ -65,8 +66,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         .run()
 }
 
-/// The folder with the programs of an environment at `place` below the target folder, with `pinned` packages. It is made if
-/// it is missing or has other versions; or why it cannot be made here.
+/// The folder with the programs of an environment at `place` below the target folder, with `pinned` packages. It is
+/// created if it is missing or has other versions; otherwise returns why it cannot be created here.
 ///
 /// # Errors
 /// If the target folder cannot be written to.

@@ -1,6 +1,6 @@
 //! Random numbers from a seed, for the chores that draw their cases. Nothing is drawn here.
 
-/// The generator of Steele, Lea and Flood: every seed gives a good sequence, also 1, 2 and 3.
+/// The generator of Steele, Lea and Flood: every seed gives a good sequence, even 1, 2 and 3.
 pub(crate) struct SplitMix64(u64);
 
 impl SplitMix64 {

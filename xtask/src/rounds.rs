@@ -1,4 +1,4 @@
-//! The arguments of a measurement that takes its turns in rounds: `[ROUNDS [SECONDS]]`.
+//! The arguments of a measurement in rounds: `[ROUNDS [SECONDS]]`.
 
 use crate::Result;
 
@@ -11,10 +11,10 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// The size that `args` ask for; `self` has the default of each. `None` if they ask for `help`, which is printed.
+    /// The size given by `args`; `self` has the defaults. `None` if they ask for `help`, which is printed.
     ///
     /// # Errors
-    /// If an argument is no number from 1 on, or there are too many.
+    /// If an argument is not a number of at least 1, or there are too many.
     pub(crate) fn or(self, args: &[String], help: &str) -> Result<Option<Self>> {
         let number = |text| number(text).map_err(|error| format!("{error}\n{help}"));
         Ok(match args {

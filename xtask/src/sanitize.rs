@@ -1,8 +1,8 @@
-//! `sanitize`: threads and raw memory under ThreadSanitizer and AddressSanitizer, at the speed of tests, and beyond
-//! the reach of an interpreter: real threads, the kernel's rings.
+//! `sanitize`: threads and raw memory under ThreadSanitizer and AddressSanitizer, at the speed of tests, including
+//! parts that an interpreter cannot run: real threads, the kernel's rings.
 //!
-//! For ThreadSanitizer the standard library is built with it, too; otherwise it would not see the ordering of locks
-//! and joins there. AddressSanitizer replaces allocation and copying without that.
+//! For ThreadSanitizer the standard library is instrumented, too; otherwise the ordering by its locks and joins would
+//! not be seen. AddressSanitizer replaces allocation and copying and does not need that.
 
 use crate::planted::{self, Planted};
 use crate::shell::{Cmd, is_installed, root, target_dir};

@@ -1,15 +1,15 @@
-//! `semver`: whether a change of public items breaks users' code, by cargo-semver-checks, against the revision in
-//! `docs/api/baseline.txt`: that of the release before, or, while there is none, one that is written down.
+//! `semver`: checks with cargo-semver-checks whether a change of public items breaks users' code, against the revision
+//! in `docs/api/baseline.txt`: that of the previous release, or, before the first one, a recorded revision.
 //!
-//! It is no step of CI: the program takes minutes to install, and it documents every crate twice. CI compares the texts of
-//! `docs/api`.
+//! It is not a step of CI: the program takes minutes to install, and it documents every crate twice. CI compares the
+//! texts of `docs/api`.
 
 use crate::shell::{Cmd, root, target_dir};
 use crate::{Result, api};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The version that is installed where there is none: it reads the format of today's rustdoc.
+/// The version to install if there is none: it reads the format of the current rustdoc.
 const VERSION: &str = "0.51.0";
 const BASELINE: &str = "docs/api/baseline.txt";
 
@@ -32,7 +32,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         }
     };
     let packages: String = api::CRATES.iter().map(|name| format!(" -p {name}")).collect();
-    // A break is none where the version says so. While both sides have the same one, the next is taken to be compatible.
+    // A break is allowed where the version says so. While both sides have the same version, the next one is assumed to
+    // be compatible.
     let check = format!("semver-checks check-release --baseline-rev {revision}{packages}");
     check
         .split_whitespace()
@@ -43,7 +44,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The first line that is no comment.
+/// The first line that is not a comment.
 fn revision(text: &str) -> Option<&str> {
     text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))
 }
@@ -61,7 +62,7 @@ fn program() -> Result<PathBuf> {
 fn install(folder: &Path) -> Result<()> {
     let install = "cargo install --quiet --locked cargo-semver-checks --version";
     let install = Cmd::new(&format!("{install} {VERSION} --root")).arg(folder.to_string_lossy());
-    // Optimising it takes longer than it runs.
+    // Optimising it would take longer than running it.
     install.arg("--debug").run()
 }
 

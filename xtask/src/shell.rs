@@ -1,6 +1,6 @@
 //! Runs other programs from the root of the workspace, and prints their command lines.
 //!
-//! The only file of the chores that starts a process or reads the clock.
+//! No other file of the chores starts a process or reads the clock.
 
 use crate::Result;
 use serde_json::Value;
@@ -51,8 +51,8 @@ pub(crate) const RAM_DISK: &str = "target/dist/examples/ram_disk";
 /// The example that measures runners without a CPU, as it is written down in results.
 pub(crate) const LOST_CPU: &str = "target/release/examples/lost_cpu";
 
-/// Options of cargo for models: the checkers are dependencies, and most of the time of a model is theirs and the
-/// engine's; the test profile builds both to compile quickly.
+/// Options of cargo for models: the checkers are dependencies, and most of the time of a model is spent in them and in
+/// the engine; the test profile builds both to compile quickly.
 pub(crate) const FAST_MODELS: &str = "--config profile.test.package.'*'.opt-level=2 \
                                       --config profile.test.package.blkmq-engine.opt-level=2 \
                                       --config profile.test.package.blkmq-runtime.opt-level=2";
@@ -83,8 +83,8 @@ pub(crate) fn build_program() -> Result<()> {
     Cmd::new(BUILD_PROGRAM).run()
 }
 
-/// Begins to build [`BLKMQ`], beside other work: for a minute of its optimisation one CPU has nothing to do. A command
-/// that needs it waits for the build, and reports the errors if it fails.
+/// Starts to build [`BLKMQ`] in parallel with other work, since for a minute of its optimisation one CPU is idle. A
+/// command that needs it waits for the build, and reports its errors.
 ///
 /// # Errors
 /// If cargo cannot be started.
@@ -93,7 +93,7 @@ pub(crate) fn build_program_ahead() -> Result<Ahead> {
     Ok(Ahead(command.arg("--quiet").stderr(Stdio::null()).spawn()?))
 }
 
-/// A build beside other work. It ends with its owner, so that a step that fails leaves nothing behind.
+/// A build in parallel with other work. Dropping it ends the build, so that a failed step leaves nothing behind.
 pub(crate) struct Ahead(Child);
 
 impl Drop for Ahead {
@@ -120,13 +120,13 @@ impl Cmd {
         self
     }
 
-    /// The command behind another one, which runs it.
+    /// Puts `line`, a command that runs another one, in front of the command.
     pub(crate) fn under(mut self, line: &str) -> Self {
         self.words.splice(0..0, line.split_whitespace().map(str::to_owned));
         self
     }
 
-    /// The program that the first word stands for: `cargo` is the cargo that runs this program.
+    /// The program named by the first word: `cargo` is the cargo that runs this program.
     fn program(&self) -> PathBuf {
         match self.words[0].as_str() {
             "cargo" => cargo(),
@@ -134,15 +134,15 @@ impl Cmd {
         }
     }
 
-    /// The other words. A program in front of a built one gets the path of it, too.
+    /// The other words. The path of a built program is also resolved when it is the argument of another program.
     fn args(&self) -> impl Iterator<Item = PathBuf> {
         self.words[1..].iter().map(|word| built(word, &target_dir()))
     }
 
     fn command(&self) -> Command {
         let mut command = Command::new(self.program());
-        // Cargo's variables about this package are kept from another cargo: some build scripts ask for them, and would be
-        // run again, with all that depends on them, whenever a command is typed in between.
+        // Cargo's variables about this package are hidden from another cargo: some build scripts depend on them, and
+        // would be rerun, with all dependents, whenever a command is typed in between.
         let of_this_package = std::env::vars_os().map(|(name, _)| name).filter(|name| {
             name.to_str().is_some_and(|name| {
                 name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
@@ -196,7 +196,7 @@ impl Cmd {
         Ok(command.spawn().map_err(|error| format!("{self}: {error}"))?)
     }
 
-    /// Starts it behind another program, with its standard output in `out`.
+    /// Starts it with the output of another program as its input, and with its standard output in `out`.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -209,7 +209,7 @@ impl Cmd {
     /// Runs it and returns its standard output; its standard error is passed on.
     ///
     /// # Errors
-    /// If it cannot be started or does not succeed; then with its own message.
+    /// If it cannot be started or does not succeed; the error has its own message.
     pub(crate) fn output(&self) -> Result<String> {
         let output = self.command().output().map_err(|error| format!("{self}: {error}"))?;
         let remarks = String::from_utf8_lossy(&output.stderr);
@@ -234,7 +234,7 @@ impl Cmd {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Runs it and returns its standard output, and whether it succeeded: for programs that say more when they fail.
+    /// Runs it and returns its standard output, and whether it succeeded: for programs that print more when they fail.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -276,7 +276,7 @@ impl Cmd {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Starts a `cargo test` that runs beside another one; [`RunningTests::finish`] prints its output.
+    /// Starts a `cargo test` in parallel with another one; [`RunningTests::finish`] prints its output.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -346,7 +346,7 @@ pub(crate) fn cargo() -> PathBuf {
 
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
-    // Set by cargo for `cargo run` and `cargo test`; the other value is for calling the binary directly.
+    // Set by cargo for `cargo run` and `cargo test`; the alternative is for calling the binary directly.
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR");
     let mut root = manifest.map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     root.pop();
@@ -359,12 +359,14 @@ pub(crate) fn target_dir() -> PathBuf {
     target_of(moved("CARGO_TARGET_DIR").or_else(|| moved("CARGO_BUILD_TARGET_DIR")))
 }
 
-/// Like [`target_dir`], but with this value of the variable. Commands run in several folders, so it is not relative.
+/// Like [`target_dir`], but with this value of the variable. The result is never relative, since commands run in
+/// several folders.
 fn target_of(moved: Option<OsString>) -> PathBuf {
     root().join(moved.filter(|it| !it.is_empty()).unwrap_or_else(|| "target".into()))
 }
 
-/// The path of `word`, which may be that of a built program as it is written down: the target folder may have been moved.
+/// The path of `word`, which may be that of a built program as it is written in the sources: the target folder may be
+/// elsewhere.
 fn built(word: &str, target: &Path) -> PathBuf {
     let programs =
         [BLKMQ, BLKMQD, BLKMQCTL, NBD_SERVER, TESTED_NBD_SERVER, VHOST_READS, RAM_DISK, LOST_CPU];
@@ -409,7 +411,7 @@ impl RunningTests {
     }
 }
 
-/// A run of this program beside others, with its output in a file.
+/// A run of this program in parallel with others, with its output in a file.
 pub(crate) struct Apart {
     name: &'static str,
     child: Child,
@@ -422,7 +424,7 @@ pub(crate) struct Ended {
     pub name: &'static str,
     pub succeeded: bool,
     pub output: String,
-    /// By the clock.
+    /// Wall-clock time.
     pub time: Duration,
     /// CPU time of its programs, in seconds.
     pub cpu: f64,
@@ -448,7 +450,7 @@ impl Apart {
 /// Waits until one of `runs` has ended, and takes it out.
 ///
 /// # Errors
-/// If the kernel does not say so, or the output cannot be read.
+/// If the kernel does not report the end, or the output cannot be read.
 ///
 /// # Panics
 /// If there is none.
@@ -475,13 +477,14 @@ fn now() -> Instant {
     now()
 }
 
-/// The CPU time, in seconds, of all programs that this one has run and waited for, with all that those ran; 0 where the
-/// kernel does not say so.
+/// The CPU time, in seconds, of all programs that this one has run and waited for, including their children; 0 if the
+/// kernel does not report it.
 pub(crate) fn cpu_of_programs() -> f64 {
-    /// Of `/proc`, on every architecture.
+    /// In `/proc`, on every architecture.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name of the program, in parentheses, may have blanks. User time is the 14th word behind it, kernel time the next.
+    // The name of the program, in parentheses, may contain blanks. User time is the 14th word behind it, kernel time
+    // the next.
     let words = stat.rsplit(')').next().into_iter().flat_map(str::split_whitespace);
     words.skip(13).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
         / TICKS_PER_SECOND
@@ -558,8 +561,8 @@ mod tests {
         assert_eq!(one.run_tests().unwrap(), 1);
     }
 
-    /// `timeout 5 target/dist/blkmq` was looked for in `target`, and so was everything under a relative folder, in the
-    /// folder that the command ran in.
+    /// `timeout 5 target/dist/blkmq` was searched for in `target`, and so was every path under a relative folder,
+    /// relative to the folder in which the command ran.
     #[test]
     fn built_programs_are_found_in_a_target_folder_that_was_moved() {
         let target = target_of(Some("/elsewhere".into()));

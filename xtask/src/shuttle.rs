@@ -1,8 +1,8 @@
 //! `shuttle`: thousands of random schedules of the whole queue, and of the loops that wait for it, which are too large for
 //! loom.
 //!
-//! A failing schedule is printed by the test and can be replayed. Like loom, the build has a target folder
-//! of its own and uses the test profile.
+//! A failing schedule is printed by the test and can be replayed. Like loom, the build has its own target folder and
+//! uses the test profile.
 
 use crate::Result;
 use crate::shell::{Cmd, FAST_MODELS, target_dir};

@@ -1,6 +1,6 @@
-//! `soak`: many seeds through the laboratory's oracles, in virtual time, then races against timeouts and real threads,
-//! and the tests that `cargo test` leaves out because they take long. At the end the watchdog looks for I/Os that lie while
-//! threads sleep.
+//! `soak`: many seeds with the laboratory's oracles, in virtual time, then races against timeouts and real threads, and
+//! the tests that `cargo test` skips because they take long. Finally the watchdog checks that no I/O waits while threads
+//! sleep.
 //!
 //! Every parameter of a run is drawn from its seed. The example `soak` of the lab crate runs the seeds, on all cores,
 //! some thousand at a time; in between, this program prints the progress and checks the time. A failure is printed
@@ -14,22 +14,22 @@ use std::time::Duration;
 const SEEDS: u64 = 50_000;
 /// Seeds between two checks of the time.
 const AT_ONCE: u64 = 5_000;
-/// Seeds in which each planted bug is looked for.
+/// The number of seeds in which each planted bug is searched for.
 const CANARY: u64 = 1_000;
 
-/// Simulations that `cargo test` leaves out because they take a minute: all that are ignored, so that none is forgotten.
+/// Simulations that `cargo test` skips because they take a minute: all ignored ones, so that none is forgotten.
 const LONG: &str = "-p blkmq-lab -p blkmq-sched --test all --";
-/// Scenarios that `cargo test` leaves out for the same reason, with the program as it is measured.
+/// Scenarios that `cargo test` skips for the same reason, with the optimised program.
 const SCENARIOS: &str = "-p blkmq-cli --test all -- scenarios::";
-/// Commands as they are documented, which `cargo test` leaves out for the same reason; some measure.
+/// Documented commands that `cargo test` skips for the same reason; some measure.
 const DOCUMENTED: &str = "-p blkmq-cli --test all -- documented::";
-/// Minutes that must be left of CI's time for a test that takes long. It should end within the hour.
+/// Minutes of CI's time that must be left for a test that takes long, so that CI ends within the hour.
 const LONG_MINUTES: u64 = 30;
 /// I/Os of each combination of modes and devices that real threads stress: three minutes.
 const STRESS_IOS: &str = "20000";
 /// Seeds of the grids of promises: ten minutes.
 const PROMISE_SEEDS: &str = "3";
-/// Seeds of lists against single ranges for each device, and stacks of layers that are drawn: a quarter of an hour.
+/// Seeds of lists against single ranges for each device, and of drawn stacks of layers: a quarter of an hour.
 const LIST_SEEDS: &str = "10000";
 /// Kills of a server with a virtual disk: half a minute.
 const KILLS: &str = "200";
@@ -95,7 +95,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     }
 }
 
-/// The soak of CI: the canary, and seeds for a number of minutes. Races and real threads have had their tests.
+/// The soak of CI: the canary, and seeds for a number of minutes. Races and real threads have their own tests.
 ///
 /// # Errors
 /// As [`main`].
@@ -104,11 +104,11 @@ pub(crate) fn for_minutes(minutes: u64) -> Result<()> {
     seeds(1, Until::Minutes(minutes), None)
 }
 
-/// Tests that take long: their words, and the function that runs them.
+/// Tests that take long: their name, and the function that runs them.
 type Part = (&'static str, fn() -> Result<()>);
 
-/// The tests that take long, as far as CI's time allows: job files beside fio, scenarios, and simulations with one seed of
-/// the grids of promises instead of three. Commands as they are documented are a step of their own.
+/// The tests that take long, as far as CI's time allows: job files compared with fio, scenarios, and simulations with
+/// one seed of the grids of promises instead of three. Documented commands are a separate step.
 ///
 /// # Errors
 /// As [`main`].
@@ -118,7 +118,7 @@ pub(crate) fn in_ci() -> Result<()> {
     parts.into_iter().try_for_each(|(tests, run)| deadline::within(LONG_MINUTES, tests, run))
 }
 
-/// The simulations that `cargo test` leaves out, with so many seeds of the grids of promises.
+/// The simulations that `cargo test` skips, with this many seeds of the grids of promises.
 fn long(promise_seeds: &str) -> Result<()> {
     ignored(LONG).env("BLKMQ_PROMISE_SEEDS", promise_seeds).run_tests().map(drop)
 }

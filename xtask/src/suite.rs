@@ -1,4 +1,4 @@
-//! Tests under a tool: their choice, the number that ran, and those that were left out, with the reasons.
+//! Tests under a tool: their selection, the number that ran, and those that were excluded, with the reasons.
 
 use crate::Result;
 use crate::shell::{Cmd, timed};
@@ -13,14 +13,14 @@ pub(crate) struct Suite {
     pub name: &'static str,
     /// The arguments of `cargo test`: the package and the targets.
     pub package: &'static str,
-    /// The arguments behind `--`: parts of names of tests, any of which selects a test; empty for all.
+    /// The arguments after `--`: parts of test names, any of which selects a test; empty for all.
     pub filter: &'static str,
-    /// Parts of names of tests that do not run, each with its reason.
+    /// Parts of the names of excluded tests, each with its reason.
     pub left_out: &'static [(&'static str, &'static str)],
 }
 
 impl Suite {
-    /// Puts the words of this suite behind `command`, which ends with a `test`.
+    /// Appends the words of this suite to `command`, which ends with a `test`.
     fn behind(&self, command: Cmd) -> Cmd {
         let words = self.package.split_whitespace().chain(["--"]);
         let skips = self.left_out.iter().flat_map(|(name, _)| ["--skip", name]);
@@ -28,11 +28,11 @@ impl Suite {
     }
 }
 
-/// Runs each suite under the command that `command` makes. Returns a sentence with the number of passed tests and the
-/// tests that were left out.
+/// Runs each suite with the command that `command` makes. Returns a sentence with the number of passed tests and the
+/// excluded tests.
 ///
 /// # Errors
-/// At the first suite that fails or has no test left.
+/// At the first suite that fails or in which no test runs.
 pub(crate) fn run(suites: &[&Suite], command: impl Fn(&Suite) -> Cmd) -> Result<String> {
     let mut passed = 0;
     for suite in suites {
@@ -45,7 +45,7 @@ pub(crate) fn run(suites: &[&Suite], command: impl Fn(&Suite) -> Cmd) -> Result<
 /// As [`run`], for tools that use one core: [`AT_ONCE`] suites at a time, the output of each printed when it ends.
 ///
 /// # Errors
-/// As [`run`], once those that run at the same time have ended.
+/// As [`run`], once concurrent suites have ended.
 pub(crate) fn run_in_pairs(suites: &[&Suite], command: impl Fn(&Suite) -> Cmd) -> Result<String> {
     let mut passed = 0;
     for pair in suites.chunks(AT_ONCE) {
@@ -61,7 +61,7 @@ pub(crate) fn run_in_pairs(suites: &[&Suite], command: impl Fn(&Suite) -> Cmd) -
     Ok(sentence(passed, suites))
 }
 
-/// Says how many tests of `suite` passed.
+/// Prints how many tests of `suite` passed.
 fn finished(suite: &Suite, tests: Result<u32>, time: Duration) -> Result<u32> {
     let tests = tests?;
     println!("{}: {tests} tests passed in {time:.1?}", suite.name);
@@ -81,7 +81,7 @@ fn left_out(suites: &[&Suite]) -> String {
     }
 }
 
-/// Prints, where a machine lacks `what`, how many suites did not run, and which.
+/// Prints, if the machine lacks `what`, how many and which suites did not run.
 pub(crate) fn skipped(step: &str, suites: &[&Suite], what: &str) {
     let names: Vec<&str> = suites.iter().map(|suite| suite.name).collect();
     println!("{step}: SKIPPED {} suites ({}): {what}", suites.len(), names.join(", "));

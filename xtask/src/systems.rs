@@ -1,6 +1,6 @@
 //! `systems`: the library compiles for macOS and Windows.
 //!
-//! It is compiled only: nothing is linked or run, since there is no such machine.
+//! It is compiled only: nothing is linked or run, since no such machine is available.
 
 use crate::Result;
 use crate::shell::{Cmd, is_installed, target_dir};
@@ -24,7 +24,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         return Ok(());
     }
     for target in TARGETS {
-        // Warnings are findings: code that is there for one system only shows by them.
+        // Warnings are errors here: only they reveal code that is unused on one system.
         Cmd::new(&format!("cargo check --quiet --locked --target {target} {WHAT}"))
             .env("CARGO_TARGET_DIR", target_dir().join("systems").to_string_lossy())
             .env("RUSTFLAGS", "-Dwarnings")

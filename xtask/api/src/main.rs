@@ -1,9 +1,8 @@
 //! `blkmq-api JSON`: prints the public items of a crate, one a line, from rustdoc's JSON.
 //!
-//! Lines that add nothing to another line are left out: methods that a trait declares, auto traits that a type has
-//! (an auto trait that it lacks is listed, as `impl !Sync`), and the second of two equal lines. Paths into the
-//! workspace's other crates leave out modules, which may be private there: moving a type between files changes
-//! nothing for users.
+//! Redundant lines are left out: methods that a trait declares, auto traits that a type has (an auto trait that it
+//! lacks is listed, as `impl !Sync`), and the second of two equal lines. Paths into the workspace's other crates leave
+//! out modules, which may be private there: moving a type between files changes nothing for users.
 
 use public_api::{Builder, PublicItem};
 use std::collections::BTreeSet;
@@ -43,7 +42,7 @@ fn is_of_a_trait(line: &str) -> bool {
     line.starts_with("impl") && line.contains(" for ")
 }
 
-/// Is `line` an implementation of an auto trait, or one that comes with a derived trait?
+/// Returns whether `line` is an implementation of an auto trait, or one that comes with a derived trait.
 fn is_implied(line: &str) -> bool {
     const BORING: [&str; 6] =
         ["Freeze", "Unpin", "UnsafeUnpin", "RefUnwindSafe", "UnwindSafe", "StructuralPartialEq"];

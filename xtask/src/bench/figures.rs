@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(super) enum Fio {
     /// One I/O at a time, fio's default.
     Plain,
-    /// In batches of 8. Its null engine then does not even see single I/Os.
+    /// In batches of 8. fio's null engine does not even see single I/Os then.
     Batched,
 }
 
@@ -17,7 +17,7 @@ impl Fio {
     /// Both forms.
     pub(super) const ALL: [Self; 2] = [Self::Plain, Self::Batched];
 
-    /// The name in place of an access, which fio does not have.
+    /// The name in place of an access; fio has no access.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Plain => "fio",
@@ -32,7 +32,7 @@ pub(super) struct Cell {
     pub(super) workload: Workload,
     /// A policy's name.
     pub(super) scheduler: String,
-    /// `combining`, `spin`, `mutex`, or one of [`Fio`]'s names for no block layer at all.
+    /// `combining`, `spin`, `mutex`, or one of [`Fio`]'s names for runs without a block layer.
     pub(super) access: String,
     pub(super) threads: u32,
 }
@@ -82,8 +82,8 @@ impl Cell {
 pub(super) struct Figures(pub(super) BTreeMap<Cell, Vec<f64>>);
 
 impl Figures {
-    /// Adds a result of `blkmq bench` for an experiment: the `blkmq` object of a job tells the run that it is of, and
-    /// each run carries the rates of its repetitions.
+    /// Adds a result of `blkmq bench` for an experiment: the `blkmq` object of a job names its run, and each run
+    /// carries the rates of its repetitions.
     ///
     /// # Errors
     /// If a job failed, lacks a field, or did no I/O.
@@ -137,7 +137,7 @@ impl Figures {
         median(self.0.get(cell)?)
     }
 
-    /// How far apart the repetitions of a cell are, as a share of its median.
+    /// The difference between the fastest and the slowest repetition of a cell, relative to its median.
     pub(super) fn spread(&self, cell: &Cell) -> Option<f64> {
         let rates = self.0.get(cell)?;
         let max = rates.iter().copied().fold(f64::MIN, f64::max);

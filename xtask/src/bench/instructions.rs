@@ -1,12 +1,12 @@
 //! `bench --instructions`: how many instructions an I/O takes, counted by valgrind.
 //!
-//! The count does not depend on the hour or on the neighbours, so that it can be a gate: a figure that rises by more than
-//! [`MOST`] over the committed one fails. A figure is the difference between two runs of different lengths, divided by
-//! the I/Os between them, so that starting the program is not in it.
+//! The count does not depend on the time of day or on the neighbours, so it can be a gate: a figure that exceeds the
+//! committed one by more than [`MOST`] fails. A figure is the difference between two runs of different lengths, divided
+//! by the I/Os between them, so it does not include the start of the program.
 //!
-//! Another compiler makes other code. Where the compiler is not the one that the committed figures were taken with, the
-//! figures are printed and nothing is compared, which counts as a skip. It says nothing about time: a line that moves
-//! between cores costs no instruction.
+//! Another compiler generates other code. If the compiler is not that of the committed figures, the figures are printed
+//! and nothing is compared, which counts as a skip. The count says nothing about time: a cache line that moves between
+//! cores costs no instruction.
 
 use crate::Result;
 use crate::fio::pause;
@@ -21,7 +21,7 @@ use std::process::Child;
 const MOST: f64 = 3.0;
 /// I/Os of the two runs, for each submitter.
 const IOS: [u64; 2] = [4_000, 16_000];
-/// Like [`IOS`], but with a latency goal, whose controller knows the rate after some tenths of a second.
+/// Like [`IOS`], but with a latency goal, whose controller knows the rate only after some tenths of a second.
 const IOS_WITH_GOAL: [u64; 2] = [100_000, 200_000];
 const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 /// MiB of the file.
@@ -54,17 +54,18 @@ enum Case {
     },
 }
 
-/// The measurement beside the count.
+/// Measurements that are enabled while counting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Taken {
     Nothing,
     /// By the load generator.
     Latencies,
-    /// By the queue: where the time of each request went.
+    /// By the queue: the time of each request in each stage.
     Iostats,
 }
 
-/// The group of the I/Os, and the latency goal in the queue: one that is always met, so that nothing is taken for it.
+/// The group of the I/Os, and the latency goal in the queue: a goal that is always met, so that nothing is taken for
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Goal {
     /// There are no groups.
@@ -78,7 +79,7 @@ enum Goal {
 }
 
 impl Goal {
-    /// Behind the name of a case.
+    /// The suffix of a case's name.
     fn name(self) -> &'static str {
         match self {
             Self::NoGroup => "",
@@ -135,7 +136,7 @@ impl Case {
                 }
             }
         }
-        // On the short way and on the long one.
+        // On the fast path and on the slow one.
         for scheduler in ["none", "mq-deadline"] {
             let (plug, taken, submitters) = (8, Taken::Iostats, 1);
             all.push(Self::Ours { scheduler, plug, taken, submitters, goal: Goal::NoGroup });
@@ -148,7 +149,7 @@ impl Case {
                 }
             }
         }
-        // The price of the scheduler that keeps promises.
+        // The cost of the scheduler that keeps promises.
         for plug in PLUGS {
             for goal in [Goal::NoGroup, Goal::None] {
                 let (scheduler, taken, submitters) = ("mclock", Taken::Nothing, 1);
@@ -164,8 +165,8 @@ impl Case {
         all
     }
 
-    /// Returns whether a rise of this figure is a fault. Two threads under valgrind change at moments that depend on
-    /// each other, a server looks for a single request as often as the clock lets it, and fio is another program.
+    /// Returns whether a rise of this figure is an error. Two threads under valgrind switch at moments that depend on
+    /// each other, a server polls for a single request as often as the clock allows, and fio is another program.
     fn is_gated(self) -> bool {
         matches!(
             self,
@@ -222,8 +223,8 @@ impl Case {
         }
     }
 
-    /// Instructions for an I/O, to a tenth. The two runs are made at the same time, except where the count depends on
-    /// the rate: of requests with a goal, more are looked at the fewer there are in a second.
+    /// Instructions for an I/O, to a tenth. The two runs are concurrent, except where the count depends on the rate:
+    /// with a goal, the fewer requests there are in a second, the more of them are examined.
     fn count(self) -> Result<f64> {
         let all = self.ios();
         let mut counts = [0; 2];
@@ -281,7 +282,7 @@ fn socket(ios: u64) -> PathBuf {
     target_dir().join(format!("instructions-{ios}.sock"))
 }
 
-/// Waits until the server listens. Its socket is not connected to, which would be its front end.
+/// Waits until the server listens, without connecting to its socket: the connection would count as its front end.
 fn await_server(child: &mut Child, socket: &Path) -> Result<()> {
     while !crate::nbd::listens(socket)? {
         if let Some(status) = child.try_wait()? {
@@ -295,7 +296,7 @@ fn await_server(child: &mut Child, socket: &Path) -> Result<()> {
 /// A run under valgrind.
 struct Run {
     child: Child,
-    /// The front end of a server, which ends behind it.
+    /// The front end of a server, which ends after it.
     client: Option<Child>,
     /// The output of valgrind.
     log: PathBuf,
@@ -338,7 +339,7 @@ fn path() -> PathBuf {
     root().join("bench/instructions.json")
 }
 
-/// Counts all cases; with `bless` writes them down, otherwise compares them with the recorded counts.
+/// Counts all cases; with `bless` records them, otherwise compares them with the recorded counts.
 ///
 /// # Errors
 /// If something cannot be run or read, or a figure has risen too far.
@@ -382,7 +383,7 @@ pub(super) fn main(bless: bool) -> Result<()> {
     Err(format!("more instructions than committed, by more than {MOST} %: {list} (cargo xtask bench --instructions --bless, with the reason in the commit)").into())
 }
 
-/// Prints each figure beside the written one; those that have risen too far.
+/// Prints each figure beside the recorded one; returns those that have risen too far.
 fn report(figures: &[(Case, f64)], written: &Value) -> Vec<String> {
     let mut risen = Vec::new();
     println!("{:<55}{:>10}{:>10}{:>9}", "instructions for an I/O", "committed", "now", "");
@@ -429,7 +430,7 @@ mod tests {
         let risen = report(&[(CASE, 1031.0)], &written);
         assert_eq!(risen.len(), 1, "{risen:?}");
         assert!(risen[0].contains("1000 to 1031"), "{risen:?}");
-        // Neither a new case, nor one that is not gated.
+        // Neither a new case, nor a case that is not gated.
         assert!(report(&[(CASE, 9000.0)], &json!({})).is_empty());
         let fio = Case::Fio { batch: 8 };
         assert!(report(&[(fio, 9000.0)], &json!({ fio.to_string(): 1.0 })).is_empty());

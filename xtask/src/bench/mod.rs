@@ -1,10 +1,10 @@
-//! `bench`: the comparison set of the project, and its results on this machine.
+//! `bench`: the project's comparisons, and their results on this machine.
 //!
 //! Four experiments. *Contention*: one mq-deadline or bfq for all threads, shared by spin lock, by mutex and by
 //! combining, with the load of the published figures; *plugs*: the same with larger plugs, for mq-deadline. *Per
-//! queue*: an mq-deadline for each of as many hardware queues as cores, against none. *Alone*: one thread through the
-//! whole block layer against fio's null engine, which has no block layer, in turns. Figures are ratios within one run
-//! on one machine; both sides are named.
+//! queue*: an mq-deadline for each of as many hardware queues as cores, compared with none. *Alone*: one thread through
+//! the whole block layer, alternating with fio's null engine, which has no block layer. Figures are ratios within one
+//! run on one machine; both sides are named.
 //!
 //! No step fails because a figure is low: machines differ and neighbours disturb. A benchmark that does not run, or
 //! that counts no I/O, does fail.
@@ -114,7 +114,7 @@ fn measure(plan: &Plan) -> Result<Figures> {
     if !is_installed("fio") {
         println!("fio is not installed: SKIPPED the comparison with it");
     }
-    // In turns, so that a drift of the machine's speed affects both sides.
+    // Alternating, so that a drift of the machine's speed affects both sides.
     for _ in 0..plan.repetitions {
         for scheduler in plan::SCHEDULERS {
             run(Workload::Alone, &plan.alone(scheduler), &mut figures)?;

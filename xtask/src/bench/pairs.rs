@@ -1,9 +1,11 @@
-//! `bench --pairs`: two sides in turns, and the ratio of each pair of runs, for targets that single rates cannot show.
+//! `bench --pairs`: alternating runs of two sides, and the ratio of each pair of runs, for targets that single rates
+//! cannot show.
 //!
-//! Rates in plugs of 8 beside fio's null engine; two and sixteen threads that share an elevator by combining, beside a
-//! spin lock, a mutex and one thread; the time of a single I/O from its push to its answer on the null device, beside an
-//! earlier build if one is named; a file at depths 1 and 32 beside fio's io_uring engine. Nothing is written down and
-//! nothing fails because it is slow: the figures mean something on a machine that does nothing else.
+//! Rates in plugs of 8, compared with fio's null engine; two and sixteen threads that share an elevator by combining,
+//! compared with a spin lock, a mutex and one thread; the time of a single I/O from its push to its answer on the null
+//! device, compared with an earlier build if one is named; a file at depths 1 and 32, compared with fio's io_uring
+//! engine. Nothing is recorded, and slow results do not fail: the figures are only meaningful on an otherwise idle
+//! machine.
 
 use super::figures::median;
 use super::plan::SCHEDULERS;
@@ -24,9 +26,9 @@ const REPORT: &str = "--repeat 1 --output-format json";
 pub(super) struct Size {
     /// Pairs of runs; the medians are reported.
     pub(super) rounds: u32,
-    /// Of a run on the null device, and of one on a file, in fio's spelling.
+    /// The runtimes on the null device and on a file, in fio's spelling.
     runtimes: [&'static str; 2],
-    /// Of the file, in MiB.
+    /// The size of the file, in MiB.
     file: u32,
     /// Only the first pair of each kind.
     brief: bool,
@@ -40,7 +42,7 @@ impl Size {
         Self { rounds: 11, runtimes: ["600ms", "1"], file: 256, brief: false, before: None }
     }
 
-    /// Every kind of pair once, to see that it works. The figures mean nothing.
+    /// Every kind of pair once, to check that it works. The figures mean nothing.
     pub(super) fn test_size() -> Self {
         Self { rounds: 1, runtimes: ["50ms"; 2], file: 16, brief: true, before: None }
     }
@@ -62,7 +64,7 @@ struct Pair {
     ours: Cmd,
     /// The other side, if it is there.
     other: Option<Cmd>,
-    /// The least ratio, of ours to the other's, or of the times the other way round.
+    /// The least acceptable ratio: of rates, ours to the other's; of times, the other's to ours.
     wanted: f64,
 }
 
@@ -84,7 +86,7 @@ impl Pair {
     }
 }
 
-/// The figures of a pair: ours, and the other's with the ratio of each round.
+/// The figures of a pair: ours, and for each other side its figures with the ratio of each round.
 #[derive(Default)]
 struct Taken {
     ours: Vec<f64>,
@@ -160,7 +162,7 @@ fn figure(of: Figure, report: &Value) -> Result<f64> {
                 Figure::Time => direction["lat_ns"]["mean"].as_f64().unwrap_or(0.0),
             };
         }
-        // All threads of a run of ours report the whole run as well.
+        // In our runs, each thread's report contains the whole run as well.
         if of == Figure::Rate
             && let Some(all) = job["blkmq"]["repetitions_iops"][0].as_f64()
         {
@@ -171,7 +173,7 @@ fn figure(of: Figure, report: &Value) -> Result<f64> {
     if sum <= 0.0 { Err("a run without I/O".into()) } else { Ok(sum) }
 }
 
-/// All pairs; and the names of those that need a program which is not there.
+/// All pairs; and the names of pairs whose programs are missing.
 fn pairs(size: &Size) -> (Vec<Pair>, Vec<String>) {
     let kinds = [beside_fio(size), several_threads(size), one_at_a_time(size), file(size)];
     let most = if size.brief { 1 } else { usize::MAX };

@@ -3,16 +3,16 @@
 use super::figures::{Cell, Fio, Workload};
 use crate::shell::{BLKMQ, Cmd};
 
-/// Policies that are compared, by cost, with having no block layer at all.
+/// Policies whose cost is compared with having no block layer.
 pub(super) const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 
 /// Policies that several threads share, in the kernel under one lock each.
 pub(super) const CONTENDED: [&str; 2] = ["mq-deadline", "bfq"];
 
-/// The policies compared with an elevator for each hardware queue: none at all, and one that schedules.
+/// The policies compared with an elevator for each hardware queue: no scheduler, and one that schedules.
 pub(super) const PER_QUEUE: [&str; 2] = ["none", "mq-deadline"];
 
-/// How threads share the elevator; the first is ours, the others are compared with it.
+/// How threads share the elevator; the first way is ours, the others are compared with it.
 pub(super) const ACCESS: [&str; 3] = ["combining", "spin", "mutex"];
 
 /// Plugs of 8, in fio's spelling.
@@ -45,7 +45,7 @@ impl Plan {
         Self { repetitions: 5, threads, queues, runtime: "1" }
     }
 
-    /// Every command once and briefly, to see that it works. The figures mean nothing.
+    /// Every command once and briefly, to check that it works. The figures mean nothing.
     pub(super) fn test_size() -> Self {
         Self { repetitions: 1, threads: vec![1, 2], queues: vec![1, 2], runtime: "50ms" }
     }

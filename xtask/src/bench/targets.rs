@@ -30,7 +30,7 @@ impl Target {
     }
 }
 
-/// Every target that the plan can show on a machine with `cores` cores.
+/// Every target that the plan can check on a machine with `cores` cores.
 pub(super) fn targets(plan: &Plan, cores: u32) -> Vec<Target> {
     let contended = CONTENDED.map(|scheduler| (Workload::Contention, scheduler));
     let shared = contended.into_iter().chain([(Workload::Plugs, "mq-deadline")]);
@@ -58,7 +58,7 @@ fn contention(workload: Workload, scheduler: &str, threads: u32, cores: u32) -> 
     if threads > 1 {
         targets.push(against(cell("combining", 1), "one uncontended core", 0.9));
     }
-    // With more threads than cores a spin lock measures the scheduler of the operating system.
+    // With more threads than cores, a spin lock measures the scheduler of the operating system.
     let (spin, mutex) = match scheduler {
         _ if threads == 1 || threads > cores => (None, 1.0),
         _ if threads >= MANY => (Some(3.0), 3.0),

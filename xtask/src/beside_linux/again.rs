@@ -1,4 +1,4 @@
-//! Runs of an earlier comparison, read from its output: a whole comparison takes hours, and may be done in parts.
+//! Runs of an earlier comparison, read from its output: a whole comparison takes hours, and may be split.
 //!
 //! Printed figures have three digits.
 
@@ -17,11 +17,10 @@ struct Head {
 
 /// Between the figures of a run and the lateness of its timer.
 pub(super) const LATE: &str = "; timer late by ";
-/// In place of figures.
+/// Printed instead of figures.
 pub(super) const OVERTIME: &str = "a client failed, or did not end in time";
 
-/// Adds the runs that `text` tells of, where the timer was no more than `stall` milliseconds late. Lines about anything else
-/// are passed over.
+/// Adds the runs in `text` whose timer was at most `stall` milliseconds late. Other lines are ignored.
 pub(super) fn read(text: &str, stall: f64, figures: &mut Figures) {
     for line in text.lines() {
         let Some((head, rest)) = line.split_once(": ").and_then(|(a, b)| Some((head(a)?, b)))
@@ -65,7 +64,7 @@ fn number(text: &str) -> Option<f64> {
     text[..end].parse().ok()
 }
 
-/// The figures that a run of `load` may have, as [`Sample::of`] names them.
+/// The names of the figures that a run of `load` may have, as in [`Sample::of`].
 fn names(load: &Load) -> Vec<Name> {
     let mut names = Vec::new();
     let mut add = |text: String, kind| names.push(Name { text, kind });

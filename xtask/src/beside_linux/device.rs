@@ -4,13 +4,13 @@
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) name: &'static str,
-    /// For the page: the device in words.
+    /// A description of the device for the page.
     pub(super) about: &'static str,
     /// As `blkmqd --device` has it.
     pub(super) model: &'static str,
     /// Driver tags, on both sides. A loop device takes no fewer than 4.
     pub(super) depth: u32,
-    /// For Linux, which does not know the model.
+    /// Passed to Linux, which does not know the model.
     pub(super) rotational: bool,
 }
 

@@ -9,16 +9,16 @@ use crate::Result;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The least ratio of rates at which ours is as good.
+/// The least ratio of rates at which ours counts as good.
 pub(super) const RATE: f64 = 0.95;
-/// The greatest ratio of latencies at which ours is as good.
+/// The greatest ratio of latencies at which ours counts as good.
 pub(super) const LATENCY: f64 = 1.15;
 /// The name of the cost of an I/O.
 pub(super) const COST: &str = "CPU of the client, us an I/O";
 /// How sure an interval of a median should be, where there are enough runs.
 const CONFIDENCE: f64 = 0.95;
 
-/// The kind of a figure, which says how it is compared.
+/// The kind of a figure, which determines how it is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// More is better.
@@ -41,8 +41,8 @@ pub(super) struct Name {
 pub(super) struct Sample(pub(super) Vec<(Name, f64)>);
 
 impl Sample {
-    /// From the reports of the jobs, which fio and bench write alike, and the bytes that the device read and wrote in a
-    /// second.
+    /// Reads the reports of the jobs, which fio and bench write alike; `moved` is the bytes that the device read and
+    /// wrote in a second.
     ///
     /// # Errors
     /// If an I/O failed.
@@ -91,7 +91,8 @@ impl Sample {
         let moved = moved.unwrap_or_else(|| own_count(job, report));
         let rate = if job.is_stream() { moved / 1e6 } else { moved / job.block() };
         self.add(format!("{} {}", job.name, job.unit()), Kind::Rate, rate);
-        // fio calls the time from the call on lat, ours is clat: it begins when the I/O is pushed.
+        // `lat` of fio is the time from the system call on, which corresponds to our `clat`: it begins when the I/O is
+        // pushed.
         let percentile = |kind: &str| direction[kind]["percentile"]["99.000000"].as_f64();
         let p99 = percentile("lat_ns").or_else(|| percentile("clat_ns"));
         if let Some(p99) = p99.filter(|_| job.has_latency()) {
@@ -131,10 +132,10 @@ pub(super) struct Figures {
     names: BTreeMap<Cell, Vec<Name>>,
     /// Runs that were dropped because the machine stalled.
     pub(super) dropped: u32,
-    /// Runs that failed or had to be ended, by combination and side.
+    /// The number of runs that failed or had to be ended, by combination and side.
     pub(super) overtime: BTreeMap<(Cell, Side), u32>,
     pub(super) kept: u32,
-    /// The worst lateness of the runs that were kept, in milliseconds.
+    /// The greatest timer lateness of the runs that were kept, in milliseconds.
     pub(super) worst: f64,
 }
 
@@ -180,7 +181,7 @@ impl Figures {
         (linux > 0.0).then(|| ours / linux)
     }
 
-    /// Returns whether ours is as good, or `None` where they are not compared, or were not measured.
+    /// Returns whether ours is as good, or `None` if the two are not compared, or were not measured.
     pub(super) fn is_as_good(&self, cell: &Cell, name: &Name) -> Option<bool> {
         let ratio = self.ratio(cell, name)?;
         match name.kind {
@@ -197,13 +198,13 @@ pub(super) struct Middle {
     pub(super) median: f64,
     pub(super) low: f64,
     pub(super) high: f64,
-    /// The probability with which the median of all runs that could be lies within; runs are taken for independent.
+    /// The probability that the true median lies within the interval, assuming independent runs.
     pub(super) confidence: f64,
 }
 
 impl Middle {
-    /// Of the values; `None` if there are none. The ends of the interval are values, too: of six runs the least and the
-    /// greatest, of nine the second and the eighth.
+    /// Of the values; `None` if there are none. The ends of the interval are values, too: of six runs the smallest and
+    /// the greatest, of nine the second and the eighth.
     pub(super) fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -223,7 +224,7 @@ impl Middle {
 
 /// The probability that the true median is between the values number `cut` from both ends, of `count`.
 fn confidence(count: usize, cut: usize) -> f64 {
-    // The number of values below the median is that of heads of as many coins.
+    // The number of values below the median is distributed like the heads of as many coins.
     let mut term = 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX));
     let mut outside = 0.0;
     for heads in 0..=cut {
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(name.kind, Kind::Other);
     }
 
-    /// fio reported 330 reads a second of a reader that the device had not served for its time.
+    /// fio reported 330 reads a second for a reader that the device did not serve during its time.
     #[test]
     fn a_job_that_starves_has_what_the_others_leave() {
         let reports = [report(1_351_680), report(1_474_560)];

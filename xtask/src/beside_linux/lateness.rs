@@ -1,7 +1,7 @@
-//! Stalls of the machine: a thread that asks to be woken each millisecond, and notes how late that is.
+//! Stalls of the machine: a thread sleeps for a millisecond at a time, and records how late it wakes.
 //!
-//! The thread has no special priority, like the workers of a loop device, so it waits where they wait. A run in which it
-//! was very late says nothing about a scheduler.
+//! The thread has no special priority, like the workers of a loop device, so it is delayed when they are. A run in
+//! which it was very late says nothing about a scheduler.
 
 use crate::shell::timed;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -15,7 +15,7 @@ const PERIOD: Duration = Duration::from_millis(1);
 pub(super) struct Lateness {
     /// Milliseconds: the worst time.
     pub(super) worst: f64,
-    /// Milliseconds in all, without those that are less than a period late.
+    /// The sum in milliseconds, without wake-ups that are less than a period late.
     pub(super) sum: f64,
 }
 
@@ -53,7 +53,7 @@ impl Watch {
     }
 
     pub(super) fn end(self) -> Lateness {
-        // The thread hears of the end in either way.
+        // Dropping the sender also ends the thread.
         drop(self.end);
         self.thread.join().unwrap_or(Lateness { worst: f64::INFINITY, sum: f64::INFINITY })
     }

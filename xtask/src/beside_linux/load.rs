@@ -1,6 +1,6 @@
 //! The loads, and the options that fio and `blkmq bench` get for them: in the same words, as far as possible.
 
-/// Threads that do the same.
+/// Threads with the same work.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) name: &'static str,
@@ -8,7 +8,7 @@ pub(super) struct Job {
     pub(super) bs: &'static str,
     pub(super) depth: u32,
     pub(super) threads: u32,
-    /// GiB: where the first thread begins, how much each thread has, and the distance of their beginnings.
+    /// GiB: the start of the first thread's region, the size of each thread's region, and the distance of their starts.
     pub(super) place: (u32, u32, u32),
     /// Writes that no thread waits for: through the page cache of Linux; ours are async.
     pub(super) is_async: bool,
@@ -16,7 +16,7 @@ pub(super) struct Job {
     pub(super) priority: (u32, u32),
     /// The weight of the group that the job is in.
     pub(super) weight: Option<u32>,
-    /// Its I/Os may wait for longer than the ramp, and its client's count is then wrong. Its rate is that of the device
+    /// Its I/Os may wait for longer than the ramp, which makes its client's count wrong. Its rate is the device's rate
     /// without the other jobs of its direction; its latencies are mostly of I/Os after the end of the others.
     pub(super) starves: bool,
 }
@@ -27,13 +27,13 @@ pub(super) struct Load {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     pub(super) jobs: &'static [Job],
-    /// The schedulers to which the load means something; none: all.
+    /// The schedulers to which the load applies; empty: all.
     pub(super) schedulers: &'static [&'static str],
     /// The ratio of the rates of the last job and the first is compared, too.
     pub(super) shares: bool,
 }
 
-/// Best-effort, in the middle: the priority of programs that say nothing.
+/// Best-effort, in the middle: the priority of programs that set none.
 const MIDDLE: (u32, u32) = (2, 4);
 
 const JOB: Job = Job {
@@ -188,7 +188,7 @@ pub(super) const LOADS: &[Load] = &[
 /// The seconds of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Time {
-    /// Before anything is counted.
+    /// Seconds before counting begins.
     pub(super) ramp: u32,
     pub(super) counted: u32,
 }
@@ -240,7 +240,7 @@ impl Job {
         format!("--name={} {way} {}", self.name, self.options(time))
     }
 
-    /// The options of `blkmq bench`; `first` says that no other job is in front of this one.
+    /// The options of `blkmq bench`; `first`: no other job precedes this one.
     pub(super) fn of_bench(&self, time: Time, first: bool) -> String {
         let direct = u32::from(!self.is_async);
         let group = self.weight.map_or_else(String::new, |_| format!(" --cgroup={}", self.name));

@@ -1,5 +1,5 @@
-//! The results as a page with plots: for each figure both sides, every run a dot and the median a line. One file, which
-//! asks for nothing else.
+//! The results as a page with plots: for each figure both sides, every run a dot and the median a line. A single file
+//! that loads no other.
 
 use super::figures::{Cell, Middle, Name};
 use super::report::{Report, digits, words};

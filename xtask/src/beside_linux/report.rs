@@ -8,7 +8,7 @@ use super::side::Side;
 use crate::machine::Machine;
 use serde_json::{Value, json};
 
-/// Everything that a report shows.
+/// The contents of a report.
 pub(super) struct Report<'a> {
     pub(super) machine: &'a Machine,
     pub(super) plan: &'a Plan,
@@ -35,7 +35,7 @@ impl Report<'_> {
         }
     }
 
-    /// A sentence for each thing that a reader has to know.
+    /// One sentence for each fact that a reader has to know.
     pub(super) fn about(&self) -> Vec<String> {
         let Plan { time, rounds, stall, .. } = self.plan;
         let Figures { kept, dropped, worst, .. } = self.figures;

@@ -12,17 +12,18 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Child;
 
-/// Clients run before whatever else the machine does; their I/O priority is said, so it does not follow from that.
+/// Clients run before all other programs of the machine; their I/O priority is set explicitly, so that it does not
+/// follow from that.
 const SOON: &str = "nice -n -20";
-/// Seconds that a client may take longer than it should. fio under bfq of Linux has taken minutes: a thread whose I/O is never
-/// served does not see that its time is over.
+/// Seconds that a client may exceed its time. fio under Linux' bfq has taken minutes: a thread whose I/O is never
+/// served does not notice that its time is over.
 const PATIENCE: u32 = 30;
 
 /// The facts of a run that both sides need.
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
     pub(super) load: &'a Load,
-    /// With attributes of ours behind it, as `bfq:slice_idle=0`.
+    /// Possibly with attributes of ours, as in `bfq:slice_idle=0`.
     pub(super) scheduler: &'a str,
     pub(super) time: Time,
     /// The command line of blkmq.
@@ -32,8 +33,8 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs it; `None` if a client failed or did not end in time. Rates are from the device's own count where only one job has the
-    /// direction: fio's is wrong for threads that waited through the ramp.
+    /// Runs it; `None` if a client failed or did not end in time. If only one job has a direction, its rate is the
+    /// device's own count: fio's is wrong for threads that waited through the ramp.
     ///
     /// # Errors
     /// If a program cannot be run, or an I/O failed.
@@ -56,7 +57,7 @@ impl Run<'_> {
         format!("timeout --foreground -k 5 {}", self.time.ramp + self.time.counted + PATIENCE)
     }
 
-    /// Jobs are processes of their own, since a group has processes.
+    /// Each job is a process, since a group consists of processes.
     fn linux(&self, stack: &mut Stack) -> Result<Vec<Client>> {
         let name = self.scheduler.split(':').next().unwrap_or_default();
         stack.kernel(name)?;

@@ -1,6 +1,6 @@
-//! A model as a block device of Linux: `blkmqd`, nbdfuse on it, a loop device on that.
+//! A model as a block device of Linux: `blkmqd`, nbdfuse on top of it, and a loop device on that.
 //!
-//! Each device is made once and kept for all of its runs; [`Stack::kernel`] and [`Stack::ours`] give it the settings of a
+//! Each device is created once and kept for all of its runs; [`Stack::kernel`] and [`Stack::ours`] set it up for one
 //! side before each run.
 
 use super::device::Device;
@@ -18,7 +18,7 @@ pub(super) const TAGS: u32 = 256;
 const GROUPS: &str = "/sys/fs/cgroup/blkio";
 /// Tries, 20 ms apart.
 const TRIES: u32 = 500;
-/// Server and nbdfuse are part of the device: they run before everything else.
+/// Server and nbdfuse are part of the device: they run before all other programs.
 const FIRST: &str = "chrt --rr 20";
 
 /// The reason why no device can be made here.
@@ -46,7 +46,7 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// Makes it; `program` is blkmq, beside which its server and the client of that stand.
+    /// Creates it; `program` is blkmq, in whose folder its server and the server's client are.
     ///
     /// # Errors
     /// If a part cannot be started.
@@ -109,7 +109,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Waits until `path` exists, which the child that was started last makes.
+    /// Waits until `path` exists, which the last started child creates.
     fn wait_for(&mut self, path: &Path, name: &str) -> Result<()> {
         for _ in 0..TRIES {
             if path.exists() {
@@ -126,7 +126,7 @@ impl Stack {
         Err(format!("{name} does not start: {}", log.trim()).into())
     }
 
-    /// Linux schedules: driver tags as of the device, and the scheduler above them.
+    /// Sets up Linux' scheduler, with the device's number of driver tags.
     ///
     /// # Errors
     /// If the kernel refuses a setting.
@@ -139,14 +139,15 @@ impl Stack {
         self.set("queue/nr_requests", &TAGS.to_string())
     }
 
-    /// Linux passes everything on: no scheduler, no merging, driver tags as of the device.
+    /// Sets up Linux to pass everything through: no scheduler, no merging, the device's number of driver tags.
     ///
     /// # Errors
     /// As [`kernel`](Self::kernel).
     pub(super) fn ours(&self) -> Result<()> {
         self.set("queue/nomerges", "2")?;
-        // Without a scheduler the number is that of driver tags, which stays when a scheduler comes; with it, it is that
-        // of scheduler tags. Leaving a scheduler shows the device's own number again, so that ours is a change.
+        // Without a scheduler the number is that of driver tags, and it stays when a scheduler is set; with one it is
+        // the number of scheduler tags. Removing the scheduler restores the device's own number, so that setting ours
+        // is a change.
         self.set("queue/scheduler", "mq-deadline")?;
         self.set("queue/scheduler", "none")?;
         self.set("queue/nr_requests", &self.depth.to_string())
@@ -160,7 +161,7 @@ impl Stack {
         self.set("queue/nomerges", "0")
     }
 
-    /// A limit of the page cache for this device, so that writes through it are those of the device.
+    /// Limits the page cache for this device, so that the rate of buffered writes is that of the device.
     ///
     /// # Errors
     /// As [`kernel`](Self::kernel).
@@ -171,7 +172,8 @@ impl Stack {
         Ok(fs::write(at.join("max_bytes"), (32 << 20).to_string())?)
     }
 
-    /// A group with that weight under Linux' bfq: the file into which a process writes its number to be in it.
+    /// Creates a group with that weight under Linux' bfq. Returns the file into which a process writes its number to
+    /// join it.
     ///
     /// # Errors
     /// If the kernel has no such groups.
@@ -185,10 +187,10 @@ impl Stack {
         Ok(group.join("cgroup.procs"))
     }
 
-    /// Bytes read and written so far, by the kernel's count of the device.
+    /// Bytes read and written so far, from the kernel's counters of the device.
     ///
     /// # Errors
-    /// If the kernel does not say so.
+    /// If the kernel does not report them.
     pub(super) fn moved(&self) -> Result<[u64; 2]> {
         let stat = self.read("stat")?;
         let fields: Vec<&str> = stat.split_whitespace().collect();
@@ -228,7 +230,7 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // The guard ends them; here they are only waited for, so that none is left as a zombie.
+        // The guard ends them; here they are only waited for, so that none becomes a zombie.
         if let Ok(guard) = Guard::new() {
             drop(std::mem::replace(&mut self.guard, guard));
         }

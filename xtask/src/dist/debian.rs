@@ -1,4 +1,4 @@
-//! The Debian package, by dpkg-deb: its archive is reproducible, and needs no more than a folder.
+//! The Debian package, by dpkg-deb: its archive is reproducible, and needs only a folder.
 
 use super::{PROGRAMS, Release, copy, put, readable};
 use crate::Result;
@@ -52,7 +52,7 @@ impl Release {
         Ok(package)
     }
 
-    /// The files that Debian's policy wants: changes, and licences under its names.
+    /// The files that Debian's policy requires: changes, and licences under its names.
     fn documents(&self, place: &Path, version: &str, maintainer: &str) -> Result<()> {
         let documents = place.join("usr/share/doc/blkmq");
         let date = Cmd::new("date -u -R -d").arg(format!("@{}", self.time));
@@ -81,7 +81,7 @@ impl Release {
 
     /// The packages whose libraries the programs are linked with.
     fn depends(&self) -> Result<String> {
-        // The tool wants to be in the sources of a package.
+        // The tool must run in the sources of a package.
         let (sources, source) = (self.folder.join("sources"), "Source: blkmq\n\nPackage: blkmq\n");
         put(&sources.join("debian/control"), format!("{source}Architecture: any\n"))?;
         let tool = PROGRAMS.iter().fold(Cmd::new("dpkg-shlibdeps -O"), |tool, (name, _)| {

@@ -1,5 +1,5 @@
-//! The container image: the server, its client and the libraries that they load, and no other program. A file that
-//! `docker load` and `podman load` read; no engine and no network makes it.
+//! The container image: the server, its client and the libraries that they load, and no other program. It is a file for
+//! `docker load` and `podman load`; neither an engine nor a network is needed to create it.
 
 use super::{Release, put, readable};
 use crate::Result;
@@ -69,7 +69,7 @@ impl Release {
     }
 }
 
-/// The libraries of both programs, and the one that loads them: `libc.so.6 => /lib/.../libc.so.6 (0x..)`.
+/// The libraries of both programs, and the dynamic loader: `libc.so.6 => /lib/.../libc.so.6 (0x..)`.
 fn libraries() -> Result<Vec<String>> {
     let mut all = Vec::new();
     for program in [BLKMQD, BLKMQCTL] {
@@ -112,7 +112,7 @@ fn config(created: &str, layer: &str) -> Value {
     })
 }
 
-/// Copies a file with its mode, into a folder that is made if there is none.
+/// Copies a file with its mode, creating the folder if necessary.
 fn put_copy(from: &Path, to: &Path) -> Result<()> {
     put(to, "")?;
     fs::copy(from, to)?;

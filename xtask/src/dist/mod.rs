@@ -1,4 +1,4 @@
-//! `dist`: a release archive, a Debian package and a container image, each from the programs of profile dist.
+//! `dist`: a release archive, a Debian package and a container image, each of the programs built with profile dist.
 //!
 //! Equal programs give equal bytes: names are sorted, owners fixed, and the time is that of the last commit, or of
 //! `SOURCE_DATE_EPOCH`. It publishes nothing.
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// The programs of a release, and the path of each where it was built.
 const PROGRAMS: [(&str, &str); 3] = [("blkmq", BLKMQ), ("blkmqd", BLKMQD), ("blkmqctl", BLKMQCTL)];
-/// Files of the repository, and their places in a release.
+/// Files of the repository, and their paths in a release.
 const FILES: [(&str, &str); 9] = [
     ("contrib/systemd/blkmqd.service", "usr/lib/systemd/system/blkmqd.service"),
     ("contrib/systemd/blkmqd.socket", "usr/lib/systemd/system/blkmqd.socket"),
@@ -41,7 +41,7 @@ pub(crate) struct Release {
     version: String,
     /// Seconds since 1970, the time of every file.
     time: String,
-    /// The place of its files.
+    /// The folder for its files.
     folder: PathBuf,
     /// The installed files, below a folder with the name of the release.
     tree: PathBuf,
@@ -68,7 +68,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 }
 
 impl Release {
-    /// A release of the programs that are built, with its files in `folder`, which is emptied.
+    /// A release of the built programs, with its files in `folder`, which is emptied.
     ///
     /// # Errors
     /// If the time is unknown, a tool fails, or the folder cannot be written to.
@@ -102,7 +102,7 @@ impl Release {
         Ok(self.folder.join(format!("{name}.tar.xz")))
     }
 
-    /// Lays the files out as they lie below the root of a machine.
+    /// Lays out the files as below the root of a machine.
     fn lay_out(&self) -> Result<()> {
         let out = &self.tree;
         let man = out.join("usr/share/man/man1");
@@ -118,7 +118,7 @@ impl Release {
             fs::create_dir_all(out.join("usr/bin"))?;
             let strip = Cmd::new(&format!("strip --strip-unneeded {built} -o"));
             strip.arg(program.to_string_lossy()).output()?;
-            // The laboratory prints its own, the client those of the server's programs.
+            // The laboratory prints its own manuals, the client those of the server's programs.
             let (printer, of) = if name == "blkmq" { (BLKMQ, "") } else { (BLKMQCTL, name) };
             for (shell, file) in [
                 ("bash", format!("bash-completion/completions/{name}")),
@@ -146,19 +146,19 @@ impl Release {
     }
 }
 
-/// Writes a file, in a folder that is made if there is none.
+/// Writes a file, creating the folder if necessary.
 fn put(path: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
     fs::create_dir_all(path.parent().ok_or("a file has a folder")?)?;
     Ok(fs::write(path, contents)?)
 }
 
-/// Copies a folder to a place where there is none.
+/// Copies a folder to a path that does not exist.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     let copy = Cmd::new("cp --recursive --no-target-directory").arg(from.to_string_lossy());
     copy.arg(to.to_string_lossy()).output().map(drop)
 }
 
-/// Everything below `folder` is for all users to read, whatever the mode of this process makes of new files.
+/// Makes everything below `folder` readable for all users, whatever this process's umask.
 fn readable(folder: &Path) -> Result<()> {
     Cmd::new("chmod -R u=rwX,go=rX").arg(folder.to_string_lossy()).output().map(drop)
 }

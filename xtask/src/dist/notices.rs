@@ -1,4 +1,4 @@
-//! The licences of the libraries that the programs are linked with, which ask for their text beside the programs.
+//! The licences of the linked libraries, whose text must accompany the programs.
 
 use crate::Result;
 use crate::shell::{Cmd, parse_json};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// For each library: name, version, licence, and the texts that its sources have, each text once.
+/// For each library: name, version, licence, and the texts in its sources, each text once.
 pub(super) fn text() -> Result<String> {
     let mut used = Vec::new();
     for program in ["blkmq-cli", "blkmq-daemon"] {
@@ -46,7 +46,7 @@ fn package(line: &str) -> Option<(String, String)> {
     Some((name, words.next()?.strip_prefix('v')?.to_owned()))
 }
 
-/// The texts beside a manifest.
+/// The licence texts in the folder of a manifest.
 fn licences(manifest: &Path) -> Result<Vec<String>> {
     let mut texts = Vec::new();
     for entry in fs::read_dir(manifest.parent().ok_or("a manifest has a folder")?)? {

@@ -10,7 +10,7 @@ pub(super) struct Fault {
 
 const DIRECTIONS: [&str; 3] = ["read", "write", "trim"];
 const LATENCIES: [&str; 3] = ["slat_ns", "clat_ns", "lat_ns"];
-/// Of a histogram: the 64th part of a number, and the rounding of the report.
+/// The error of a histogram: 1/64 of a number, and the rounding of the report.
 const BUCKET: f64 = 1.0 / 32.0;
 
 /// The rules that `row` breaks.

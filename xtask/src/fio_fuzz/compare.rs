@@ -1,5 +1,5 @@
-//! Compares the outcomes of one job file. The parts that must be equal depend on the parts that the options leave to
-//! chance: the direction of an I/O of a mix, the lengths of several block sizes, and the order of random places are
+//! Compares the outcomes of one job file. Which parts must be equal depends on the parts that the options leave to
+//! chance: the direction of an I/O of a mix, the lengths of several block sizes, and the order of random offsets are
 //! drawn, and the generators differ.
 
 use super::arithmetic;
@@ -22,9 +22,9 @@ pub(super) enum Kind {
     Work,
     /// Flushes.
     Syncs,
-    /// Where I/Os went.
+    /// The offsets of I/Os.
     Places,
-    /// The files that are left.
+    /// The remaining files.
     Files,
     /// Figures of our report that do not fit each other.
     Arithmetic,
@@ -50,32 +50,32 @@ const DIRECTIONS: [&str; 3] = ["read", "write", "trim"];
 pub(super) struct Chance {
     /// The direction of an I/O.
     pub(super) is_mix: bool,
-    /// Its length.
+    /// Its length is drawn.
     pub(super) has_sizes: bool,
-    /// Its place.
+    /// Its offset is drawn.
     pub(super) is_random: bool,
-    /// A place may come again within a pass.
+    /// An offset may be used again within a pass.
     pub(super) repeats: bool,
-    /// A pass may end before each place had its I/O.
+    /// A pass may end before each offset was used.
     pub(super) is_cut: bool,
-    /// Its logs have I/Os as they are completed.
+    /// Its logs contain I/Os when they complete.
     pub(super) by_completion: bool,
     /// Its threads have several files each.
     pub(super) has_files: bool,
     /// The job reads its writes back.
     pub(super) is_verified: bool,
-    /// The job has several threads, each with its own generator of places.
+    /// The job has several threads, each with its own generator of offsets.
     pub(super) has_threads: bool,
     /// The job leaves holes between sequential I/Os.
     pub(super) has_holes: bool,
-    /// Each of several passes ends with a flush in fio, and the last one in blkmq; or a flush waits in fio's queue.
+    /// In fio each of several passes ends with a flush, in blkmq only the last one; or a flush waits in fio's queue.
     pub(super) has_flushed_passes: bool,
     /// The length of a zone and the gap behind it.
     pub(super) stride: Option<u64>,
 }
 
 impl Chance {
-    /// Of the job at `at`.
+    /// For the job at `at`.
     pub(super) fn of(file: &JobFile, at: usize) -> Self {
         let settings = file.effective(at);
         let is =
@@ -83,7 +83,7 @@ impl Chance {
         let has = |name: &str| settings.contains_key(name);
         let rw = settings.get("rw").copied().unwrap_or("read");
         let pattern = rw.split(':').next().unwrap_or_default();
-        // The last one holds.
+        // The last one applies.
         let mut shares = file.global.iter().chain(&file.jobs[at].settings);
         let share = shares.rfind(|it| ["rwmixread", "rwmixwrite"].contains(&it.name));
         let is_pure = share.is_some_and(|it| ["0", "100"].contains(&it.value.as_str()));
@@ -91,7 +91,7 @@ impl Chance {
         let two_lengths = settings.get("bs").is_some_and(|bs| bs.contains(',')) && is_of_two;
         let on_percent = has("percentage_random") && !is("percentage_random", &["100"]);
         let is_uniform = !has("random_distribution") || is("random_distribution", &["random"]);
-        // The end of a file leads to a random place.
+        // After the end of a file follows a random offset.
         let ends = has("loops") || has("nrfiles") || has("io_size");
         let is_scattered = !is("percentage_random", &["0"]) || ends;
         let is_random = pattern.starts_with("rand");
@@ -118,7 +118,7 @@ impl Chance {
         }
     }
 
-    /// Everything that is left to chance in any job.
+    /// Everything that any job leaves to chance.
     fn of_all(file: &JobFile) -> Self {
         let all = Vec::from_iter((0..file.jobs.len()).map(|at| Self::of(file, at)));
         let any = |of: fn(&Self) -> bool| all.iter().any(of);
@@ -146,7 +146,7 @@ fn stride(settings: &BTreeMap<&'static str, &str>) -> u64 {
     (if range > 0 { range } else { length("zonesize") }) + length("zoneskip")
 }
 
-/// The bytes of `text`, as the `kb_base` of a job has it; 0 if it is no number of bytes.
+/// The bytes that `text` means under the `kb_base` of a job; 0 if it is no number of bytes.
 pub(super) fn bytes(settings: &BTreeMap<&'static str, &str>, text: &str) -> u64 {
     if let Some(digits) = text.strip_prefix("0x") {
         return u64::from_str_radix(digits, 16).unwrap_or(0);
@@ -195,7 +195,7 @@ pub(super) fn compare(file: &JobFile, both: &Both) -> Vec<Difference> {
             }))
         };
     found.unequal(Kind::Rows, "names, groups and errors", &names(&theirs), &names(&ours_rows));
-    // fio counts the threads of a job in an order of its own.
+    // fio orders the threads of a job in its own way.
     for all in [&mut theirs, &mut ours_rows] {
         let threads = all.chunk_by_mut(|one, next| one["jobname"] == next["jobname"]);
         threads.for_each(|rows| rows.sort_by_key(work));
@@ -204,7 +204,7 @@ pub(super) fn compare(file: &JobFile, both: &Both) -> Vec<Difference> {
         for (at, (fio, ours)) in theirs.iter().zip(&ours_rows).enumerate() {
             found.row(file, at, fio, ours);
             let ours = arithmetic::faults(ours);
-            // A rule that fio does not keep is none.
+            // A rule that fio itself breaks does not count.
             let known =
                 BTreeSet::from_iter(arithmetic::faults(fio).into_iter().map(|fault| fault.rule));
             for fault in ours.into_iter().filter(|fault| !known.contains(fault.rule)) {
@@ -261,7 +261,7 @@ impl Found {
     /// I/Os, bytes and flushes of a row.
     fn row(&mut self, file: &JobFile, at: usize, fio: &Value, ours: &Value) {
         let job = file.jobs.iter().position(|job| fio["jobname"] == job.name.as_str());
-        // With `group_reporting` a row is the sum of some jobs.
+        // With `group_reporting` a row is the sum of several jobs.
         let is_sum = file.to_string().contains("group_reporting");
         let chance = job
             .filter(|_| !is_sum)
@@ -300,7 +300,7 @@ impl Found {
                 .map(|row| DIRECTIONS.map(|it| count(row, it, "io_bytes")).iter().sum::<u64>());
             // The last I/O of a file and pass may be of any length.
             let is_far = theirs.abs_diff(ours) > theirs.max(ours) / 4 + (128 << 10);
-            // With holes, the length of the last I/O says whether a pass ends with it, or continues at the start.
+            // With holes, the length of the last I/O decides whether a pass ends with it, or continues at the start.
             let is_open = chance.has_holes || (chance.is_mix && chance.is_verified);
             if is_far && !is_open {
                 self.add(Kind::Work, format!("row {at}: bytes: fio {theirs}, blkmq {ours}"));
@@ -315,7 +315,7 @@ impl Found {
         let names = |it: &Outcome| Vec::from_iter(it.places.keys().cloned());
         self.unequal(Kind::Places, "logs", &names(fio), &names(ours));
         for (at, job) in file.jobs.iter().enumerate() {
-            // fio counts the threads of a job in an order of its own, so their logs are put together.
+            // fio orders the threads of a job in its own way, so their logs are combined.
             let of_job = |it: &Outcome| {
                 let is_of_job = |name: &String| name.split(['.', '_']).next() == Some(&job.name);
                 let logs = it.places.iter().filter(|(name, _)| is_of_job(name));
@@ -374,16 +374,16 @@ impl Found {
     }
 }
 
-/// The sectors that the logs say were written.
+/// The sectors that were written according to the logs.
 fn written(outcome: &Outcome) -> BTreeSet<u64> {
     let writes =
         outcome.places.values().flatten().filter(|io| ["write", "trim"].contains(&io.action));
     writes.flat_map(|io| io.offset / 512..(io.offset + io.bytes).div_ceil(512)).collect()
 }
 
-/// The I/Os of a log, without the parts that differ in any case.
+/// The I/Os of a log, without the parts that always differ.
 fn comparable(chance: Chance, settings: &BTreeMap<&'static str, &str>, ios: &[Io]) -> Vec<Io> {
-    // The null device has no names, and a random turn of files is drawn.
+    // The null device has no file names, and the order of random files is drawn.
     let mut ios = Vec::from_iter(ios.iter().map(|io| Io { file: String::new(), ..io.clone() }));
     if chance.has_files {
         // fio flushes each file in the end, and blkmq the one device of all.
@@ -394,7 +394,7 @@ fn comparable(chance: Chance, settings: &BTreeMap<&'static str, &str>, ios: &[Io
         ios.retain(|io| io.action != "sync");
     }
     let Some(stride) = chance.stride.filter(|_| chance.is_random) else { return ios };
-    // Of a random place in a zone, the zone is certain, where it is known.
+    // Of a random offset in a zone, only the zone is determined, if it is known.
     let offset = settings.get("offset").map_or("0", |text| *text);
     if offset.ends_with('%') || settings.contains_key("offset_increment") {
         return Vec::new();
@@ -406,7 +406,7 @@ fn comparable(chance: Chance, settings: &BTreeMap<&'static str, &str>, ios: &[Io
     ios
 }
 
-/// How the I/Os of a log differ, as far as they must be equal.
+/// The differences of the I/Os of two logs, as far as they must be equal.
 fn differ(
     chance: Chance,
     settings: &BTreeMap<&'static str, &str>,
@@ -423,7 +423,7 @@ fn differ(
         // A block of a backlog is read back when its write is complete.
         let is_late = settings.contains_key("verify_backlog") && settings.contains_key("iodepth");
         if chance.by_completion || is_late || (chance.has_files && chance.is_verified) {
-            // I/Os stand in the order of completion, or files are read back one by one.
+            // I/Os are in the order of completion, or files are read back one by one.
             fio.sort();
             ours.sort();
         }
@@ -438,7 +438,7 @@ fn differ(
         return None;
     }
     if chance.repeats {
-        // A bell or a power leaves most places out.
+        // A bell or a power distribution leaves most offsets unused.
         let is_uniform = !settings.contains_key("random_distribution");
         return is_uniform.then(|| grid(&fio, &ours)).flatten();
     }
@@ -447,7 +447,7 @@ fn differ(
         return None;
     }
     if chance.is_cut && chance.is_random && chance.has_threads {
-        // Threads meet by chance.
+        // Which threads overlap is left to chance.
         return grid(&fio, &ours);
     }
     if chance.is_cut && chance.is_random {
@@ -469,7 +469,7 @@ fn differ(
     at_first(&fio, &ours)
 }
 
-/// Leaves one of the flushes behind the last I/O.
+/// Keeps only one of the flushes at the end.
 fn join_flushes(ios: &mut Vec<Io>) {
     while let [.., before, last] = &ios[..]
         && [before, last].iter().all(|io| io.action == "sync")
@@ -497,7 +497,7 @@ fn at_first(fio: &[Io], ours: &[Io]) -> Option<String> {
     ))
 }
 
-/// The times that each place was used.
+/// How often each offset was used.
 fn places(ios: &[Io]) -> BTreeMap<(u64, u64), u32> {
     let mut places = BTreeMap::new();
     for io in ios {
@@ -506,7 +506,7 @@ fn places(ios: &[Io]) -> BTreeMap<(u64, u64), u32> {
     places
 }
 
-/// Offsets that lie between those of the grid.
+/// Reports an offset of ours that is not on fio's grid.
 fn grid(fio: &[Io], ours: &[Io]) -> Option<String> {
     let first = fio.first()?;
     let step = fio.iter().fold(0, |step, io| common(step, io.offset.abs_diff(first.offset)));

@@ -1,11 +1,11 @@
-//! A job file that is drawn from a seed: a global section and one to three jobs, with options that decide which I/Os are
-//! issued. The weights are such that most files are accepted. Nothing is run here.
+//! Draws a job file from a seed: a global section and one to three jobs, with options that decide which I/Os are
+//! issued. The weights are chosen so that most files are accepted. Nothing is run here.
 
 use crate::random::SplitMix64;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A job file. A shrinker may leave out any of its options but those of [`NEEDED`].
+/// A job file. A shrinker may remove any of its options except those of [`NEEDED`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct JobFile {
     /// The length of the file `data`, if there is one beforehand.
@@ -21,14 +21,14 @@ pub(super) struct Job {
     pub(super) settings: Vec<Setting>,
 }
 
-/// An option with its value; an empty value stands for the bare name.
+/// An option with its value; an empty value means the bare name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Setting {
     pub(super) name: &'static str,
     pub(super) value: String,
 }
 
-/// Options without which a run would be another one, or endless.
+/// Options without which a run would change its meaning, or be endless.
 pub(super) const NEEDED: [&str; 4] = ["filename", "directory", "size", "ioengine"];
 
 /// The file of a job that has one name.
@@ -42,19 +42,19 @@ enum When {
     OnFiles,
     /// There are several files for a thread.
     SeveralFiles,
-    /// Like [`SeveralFiles`](Self::SeveralFiles), and they are no stretches of the null device: there, fio 3.33 has
-    /// files of a share of `size`, whatever `filesize` says (docs/fio-options.md).
+    /// Like [`SeveralFiles`](Self::SeveralFiles), but not parts of the null device: there, fio 3.33 has files of a
+    /// share of `size`, whatever `filesize` is (docs/fio-options.md).
     SeveralRealFiles,
     /// There is one file, or a stretch of the null device.
     OneFile,
-    /// Together with the option that stands before it in the table.
+    /// Only together with the option before it in the table.
     AfterLast,
 }
 
 /// An option that may be drawn.
 struct Choice {
     name: &'static str,
-    /// In how many of a thousand sections.
+    /// The number of sections, out of a thousand, that have the option.
     share: u32,
     when: When,
     values: &'static [&'static str],
@@ -69,9 +69,9 @@ const fn choice(
     Choice { name, share, when, values }
 }
 
-/// fio takes the bare name of these.
+/// fio accepts the bare name of these.
 const FLAG: &[&str] = &["", "1", "0"];
-/// fio wants a number for these.
+/// fio requires a number for these.
 const BOOL: &[&str] = &["1", "1", "0"];
 
 /// Options of a section, in the order in which they are drawn.
@@ -199,7 +199,7 @@ const PATTERNS: [&str; 18] = [
     "write:3k",
 ];
 const TRIMS: [&str; 5] = ["trim", "randtrim", "trimwrite", "randtrimwrite", "trim:4k"];
-/// Of a job that has no size of its own, the section of all jobs has one.
+/// If a job has no size of its own, the global section has one.
 const SIZES: [&str; 14] = [
     "64k", "64Ki", "100k", "128k", "256k", "256k", "512k", "512KiB", "1m", "1M", "1000k", "70000",
     "0x40000", "2m",
@@ -219,7 +219,7 @@ const FAULTS: [(&str, &str); 7] = [
     ("ioengine", "nonesuch"),
     ("random_distribution", "zapf"),
 ];
-/// One file in so many has a fault.
+/// One file in this many has a fault.
 const FAULT_IN: u32 = 40;
 
 impl JobFile {
@@ -287,7 +287,7 @@ struct Place {
 }
 
 impl Place {
-    /// Adds options, each `rarer` times less often than the table says.
+    /// Adds options, each `rarer` times less often than in the table.
     fn draw_some(self, random: &mut SplitMix64, settings: &mut Vec<Setting>, rarer: u32) {
         let mut is_last_drawn = false;
         for choice in CHOICES {
@@ -302,7 +302,7 @@ impl Place {
             let of = if choice.when == When::AfterLast { 1_000 } else { 1_000 * rarer };
             let is_drawn = random.below(of) < choice.share && may;
             let value = random.pick(choice.values);
-            // fio takes a share of a file that does not exist for 0.
+            // fio treats a share of a file that does not exist as 0.
             let is_share = choice.name.starts_with("offset") && value.ends_with('%');
             let is_drawn = is_drawn && (self.is_laid || !is_share);
             if is_drawn {
@@ -315,7 +315,7 @@ impl Place {
     }
 }
 
-/// A size of which each of several files has a share that is no shorter than a block.
+/// A size of which the share of each of several files is no shorter than a block.
 fn size(random: &mut SplitMix64, is_one: bool) -> &'static str {
     if is_one { random.pick(&SIZES) } else { random.pick(&LONG_SIZES) }
 }
@@ -395,7 +395,7 @@ const NOT_DRAWN: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The options of these headings of the help of `blkmq bench` that are neither drawn nor left out with a reason.
+/// The options under these headings of the help of `blkmq bench` that are neither drawn nor excluded with a reason.
 pub(super) fn forgotten(help: &str) -> Vec<&str> {
     const HEADINGS: [&str; 4] = ["Engine and file:", "Pattern:", "Load and time:", "Verification:"];
     let mut is_of_jobs = false;
@@ -412,7 +412,7 @@ pub(super) fn forgotten(help: &str) -> Vec<&str> {
     let drawn = CHOICES.iter().map(|choice| &choice.name).chain(&NEEDED);
     let known = drawn.chain(left_out).chain(&["rw", "nrfiles", "direct"]);
     let known = BTreeSet::from_iter(known.copied());
-    // A name in the table may be another spelling of the one in the help.
+    // The table may use another spelling than the help.
     let spelling = |name: &str| match name {
         "iodepth_batch_submit" => "iodepth_batch".to_owned(),
         "iodepth_batch_complete_min" => "iodepth_batch_complete".to_owned(),

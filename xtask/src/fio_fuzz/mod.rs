@@ -1,7 +1,7 @@
-//! `fio-fuzz`: job files that are drawn, run by the fio that is installed and by `blkmq bench`, and compared.
+//! `fio-fuzz`: draws job files, runs them with the installed fio and with `blkmq bench`, and compares the outcomes.
 //!
-//! `draw.rs` draws a file from a seed, `run.rs` runs it, `compare.rs` and `arithmetic.rs` find differences, `reasons.rs` has those
-//! that are known, and `shrink.rs` makes a file smaller that shows another one.
+//! `draw.rs` draws a file from a seed, `run.rs` runs it, `compare.rs` and `arithmetic.rs` find differences,
+//! `reasons.rs` has the known ones, and `shrink.rs` shrinks a file that shows a new one.
 
 mod arithmetic;
 mod compare;
@@ -36,7 +36,7 @@ pub(crate) const HELP: &str = "usage: cargo xtask fio-fuzz [OPTION]...
 const AT_ONCE: usize = 4;
 /// Job files between two lines of progress: half a minute.
 const STEP: u64 = 250;
-/// After so many job files with differences, the rest would say no more.
+/// After this many job files with differences, more of them give no information.
 const ENOUGH: usize = 60;
 
 /// The chosen work.
@@ -55,7 +55,7 @@ impl Options {
         Self { seed: 1, jobs: 500, is_whole: false, is_canary: false, keep: None, blkmq: None }
     }
 
-    /// Returns nothing if the help is asked for.
+    /// Returns `None` if the help is requested.
     fn parse(args: &[String]) -> Result<Option<Self>> {
         let mut options = Self::of_help();
         let mut args = args.iter();
@@ -101,7 +101,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 /// The version of fio whose faults `reasons.rs` has.
 const VERSION: &str = "fio-3.33";
 
-/// The part of CI's soak: the planted faults, and 500 job files. Without the fio of [`VERSION`] both are skipped.
+/// The part for CI's soak: the planted faults, and 500 job files. Without the fio of [`VERSION`] both are skipped.
 ///
 /// # Errors
 /// As [`main`].
@@ -135,7 +135,7 @@ fn run(options: &Options) -> Result<()> {
     result
 }
 
-/// Each planted fault must be found in one of the first job files, which differ by nothing without it.
+/// Each planted fault must be found in one of the first job files, which show no difference without it.
 fn canary(options: &Options, programs: &Programs) -> Result<()> {
     let help = Cmd::new("").arg(&programs.blkmq).arg("bench").arg("--help").output()?;
     let forgotten = draw::forgotten(&help);
@@ -216,7 +216,7 @@ fn seeds(options: &Options, programs: &Programs) -> Result<()> {
     }
 }
 
-/// The differences that have no reason.
+/// The differences without a reason.
 fn judge(file: &JobFile, both: &Both, tally: &mut Tally) -> Vec<Difference> {
     match [both.fio.code, both.ours.code] {
         [Some(0), Some(0)] => tally.accepted += 1,
@@ -259,7 +259,7 @@ fn tell(
     let least =
         shrink::shrink(file, |smaller| Ok(run(smaller)?.1.iter().any(|it| it.kind == kind)))?;
     let (both, left) = run(&least)?;
-    // A difference that does not come again stands as it was found.
+    // A difference that cannot be reproduced is reported as it was found.
     let lines =
         Vec::from_iter(if left.is_empty() { found } else { &left }.iter().map(ToString::to_string));
     let mut text = format!("seed {seed}\n{least}\n{}\n", lines.join("\n"));

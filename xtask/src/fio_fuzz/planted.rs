@@ -1,4 +1,4 @@
-//! Faults that the comparison must find: blkmq is given another job file, or its outcome is changed.
+//! Faults that the comparison must find: blkmq gets another job file, or its outcome is changed.
 
 use super::draw::JobFile;
 use super::run::Both;
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 /// A planted fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
-    /// blkmq does not know an option.
+    /// An option is missing in blkmq.
     OptionDropped,
-    /// Each place is a block further than asked for.
+    /// Each offset is a block too far.
     BlockOff,
     /// The row of a group has the I/Os of one thread.
     OneThread,
@@ -17,7 +17,7 @@ pub(super) enum Fault {
 
 pub(super) const FAULTS: [Fault; 3] = [Fault::OptionDropped, Fault::BlockOff, Fault::OneThread];
 
-/// Options that change the I/Os wherever they stand.
+/// Options that change the I/Os in every section.
 const DROPPED: [&str; 4] = ["io_size", "number_ios", "bs", "loops"];
 const BLOCK: u64 = 4096;
 

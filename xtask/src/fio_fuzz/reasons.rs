@@ -20,24 +20,24 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Returns whether blkmq has refused the file with these words.
+    /// Returns whether blkmq has refused the file with an error that contains `words`.
     fn is_refused(&self, words: &str) -> bool {
         self.kind == Kind::Status
             && self.both.fio.code == Some(0)
             && self.both.ours.said.contains(words)
     }
 
-    /// Returns whether a note of blkmq has these words.
+    /// Returns whether a note of blkmq contains `words`.
     fn is_noted(&self, words: &str) -> bool {
         self.both.ours.report["blkmq"]["notes"].to_string().contains(words)
     }
 
-    /// Returns whether a job has such options.
+    /// Returns whether some job has settings for which `is` holds.
     fn has_job(&self, is: impl Fn(&BTreeMap<&'static str, &str>) -> bool) -> bool {
         (0..self.file.jobs.len()).any(|at| is(&self.file.effective(at)))
     }
 
-    /// Returns whether the difference is about I/Os that were done, and not about words or figures.
+    /// Returns whether the difference is in the I/Os that were done, not in words or figures.
     fn is_of_ios(&self) -> bool {
         matches!(self.kind, Kind::Work | Kind::Places | Kind::Files | Kind::Syncs)
     }
@@ -47,7 +47,8 @@ impl Case<'_> {
         rows(&self.both.fio.report).iter().any(|row| row["read"]["short_ios"].as_u64() > Some(0))
     }
 
-    /// Returns whether there is a row of such a job, and of such numbers of I/Os of fio and of blkmq. Of a group, it is any job.
+    /// Returns whether some row is of a job with such settings, and has such numbers of I/Os of fio and of blkmq. The
+    /// row of a group may be of any of its jobs.
     fn has_row(&self, is: impl Fn(&Settings<'_>, [u64; 2]) -> bool) -> bool {
         let [fio, ours] = [&self.both.fio.report, &self.both.ours.report].map(rows);
         let is_sum = self.file.to_string().contains("group_reporting");
@@ -66,14 +67,14 @@ fn rows(report: &Value) -> &[Value] {
     report["jobs"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The I/Os of a row, without those that check writes.
+/// The I/Os of a row, without those that verify writes.
 fn ios_of(row: &Value, is_verified: bool) -> u64 {
     let ways = ["read", "write", "trim"].map(|way| row[way]["total_ios"].as_u64().unwrap_or(0));
     let [read, write, trim] = ways;
     if is_verified && write > 0 { write + trim } else { read + write + trim }
 }
 
-/// The pattern of a job, and the number behind its colon.
+/// The pattern of a job, and the number after its colon.
 fn pattern<'a>(settings: &BTreeMap<&'static str, &'a str>) -> (&'a str, Option<&'a str>) {
     let rw = settings.get("rw").copied().unwrap_or("read");
     rw.split_once(':').map_or((rw, None), |(rw, number)| (rw, Some(number)))
@@ -96,8 +97,8 @@ fn has_other_blocks(settings: &Settings<'_>) -> bool {
         .any(|name| settings.get(name).is_some_and(|lengths| lengths.contains(',')))
 }
 
-/// Returns whether places of the job are drawn such that fio 3.33 may draw one that does not exist, or is used: it ends the
-/// pass there.
+/// Returns whether fio 3.33 may draw an offset for the job that does not exist, or was already used: it ends the pass
+/// there.
 fn may_draw_no_place(settings: &Settings<'_>) -> bool {
     let (rw, number) = pattern(settings);
     if !rw.starts_with("rand") {
@@ -105,26 +106,26 @@ fn may_draw_no_place(settings: &Settings<'_>) -> bool {
     }
     let has = |name: &str| settings.contains_key(name);
     let size = |text: &str| bytes(settings, text);
-    // Runs continue to the end, which may be no block, or to a place that is used.
+    // Runs continue to the end, which may not be at a block boundary, or to a block that was already used.
     let has_runs = number.is_some() || has("percentage_random");
     // The map has blocks of the shortest direction, used or not, and the LFSR counts in them.
     let has_other_blocks = has_other_blocks(settings);
     let is_lfsr = is(settings, "random_generator", &["lfsr"])
         && (has("blockalign") || has("random_distribution"));
-    // A share of the last block is a place to a distribution.
+    // For a distribution, a partial last block counts as a block.
     let block = size(settings.get("bs").copied().unwrap_or("4k")).max(1);
     let is_skewed = settings
         .get("random_distribution")
         .is_some_and(|it| ["zipf", "pareto", "normal"].iter().any(|name| it.starts_with(name)));
     let has_rest = !size(settings["size"]).is_multiple_of(block) || has("nrfiles");
     let has_lengths = has("bsrange") || has("bssplit");
-    // Places of a distribution are counted in blocks, and aligned to more they lie behind the end.
+    // Offsets of a distribution are counted in blocks; aligned to a larger unit, they lie beyond the end.
     let is_spread = has_rest || has_lengths || has("blockalign");
     // The last zone may be cut, or the block.
     has_runs || has_other_blocks || is_lfsr || (is_skewed && is_spread) || is_strided(settings)
 }
 
-/// The I/Os of a pass that may follow one that ended early, since `io_size` is not reached.
+/// The I/Os of a pass that may follow one that ended early, because `io_size` is not reached.
 fn ios_of_an_added_pass(settings: &Settings<'_>) -> u64 {
     let block = bytes(settings, settings.get("bs").copied().unwrap_or("4k")).max(1);
     let has_amount = settings.contains_key("io_size");
@@ -132,21 +133,21 @@ fn ios_of_an_added_pass(settings: &Settings<'_>) -> u64 {
 }
 
 /// Returns whether passes of the job end before their files: fio 3.33 continues there if its engine is synchronous, and
-/// begins again if not.
+/// starts again otherwise.
 fn has_parts(settings: &Settings<'_>) -> bool {
     let is_part = is_strided(settings)
         || settings.contains_key("filesize")
         || settings.get("io_size").is_some_and(|it| it.ends_with('%'));
     let [has_loops, has_amount] = ["loops", "io_size"].map(|name| settings.contains_key(name));
     let (rw, number) = pattern(settings);
-    // Holes that go round do not end with the file, nor do runs from random places.
+    // Holes that wrap do not end with the file, nor do runs from random offsets.
     let has_holes = number.is_some() && (!rw.starts_with("rand") || has_amount);
-    // Either direction has its own place, so a pass of both ends before the file of both.
+    // Each direction has its own offset, so a pass of both ends before the file does for both.
     let is_mixed = ["rw", "readwrite"].contains(&rw);
     let is_synchronous = is(settings, "ioengine", &["sync", "psync", "vsync", "pvsync", "pvsync2"]);
     // With nothing to read back, the first pass is the last one.
     let is_unchecked = is_synchronous && is(settings, "do_verify", &["0"]) && has_amount;
-    // Checks that wait for more I/Os than such a pass has are forgotten with it.
+    // Checks that wait for more I/Os than such a pass has are lost with it.
     let is_forgotten = number.is_some() && settings.contains_key("verify_backlog");
     ((is_part || has_holes || (is_mixed && is_synchronous)) && (has_loops || has_amount))
         || is_unchecked
@@ -154,7 +155,7 @@ fn has_parts(settings: &Settings<'_>) -> bool {
         || is_strided(settings) && number.is_some()
 }
 
-/// Returns whether the mix of directions, each with its own place, decides how many I/Os the rest of a file takes.
+/// Returns whether a mix of directions, each with its own offset, decides how many I/Os the rest of a file takes.
 fn has_mixed_rest(settings: &Settings<'_>) -> bool {
     let block = bytes(settings, settings.get("bs").copied().unwrap_or("4k")).max(1);
     let has_rest = !bytes(settings, settings["size"]).is_multiple_of(block)
@@ -169,7 +170,7 @@ pub(super) const REASONS: &[Reason] = &[
                blocks",
         explains: |case| {
             let fio = &case.both.fio;
-            // Two jobs that lay out one file together find it gone.
+            // If two jobs lay out one file together, one finds it missing.
             let breaks_off = ["Assertion", "func=file close", "func=open("]
                 .iter()
                 .any(|it| fio.said.contains(it));
@@ -186,7 +187,7 @@ pub(super) const REASONS: &[Reason] = &[
             let sectors =
                 |it: &Settings<'_>| is(it, "kb_base", &["1000"]) || is(it, "offset", &["5000"]);
             let is_rounded = case.is_of_ios() && case.is_noted("is rounded up to");
-            // A job that reads beside one with `fill_device`, which is nothing to it, finds an empty file in fio.
+            // In fio, a job that ignores `fill_device` finds an empty file if another job of the file has the option.
             let reads = |it: &Settings<'_>| pattern(it).0.ends_with("read");
             let is_laid_out = case.kind == Kind::Work
                 && case.file.jobs.len() > 1
@@ -282,12 +283,12 @@ pub(super) const REASONS: &[Reason] = &[
                     || fio - ours < ios_of_an_added_pass(it);
                 is_early && may_draw_no_place(it)
             };
-            // Either draws the last places of such a map by chance.
+            // The last offsets of such a map are drawn by chance.
             let is_chance = |it: &Settings<'_>, [fio, ours]: [u64; 2]| {
                 let is_random = pattern(it).0.starts_with("rand");
                 is_random && has_other_blocks(it) && fio.abs_diff(ours) <= 8
             };
-            // Of two directions, one may be in the next zone already.
+            // One of two directions may already be in the next zone.
             let is_apart =
                 |it: &Settings<'_>| is_strided(it) && ["rw", "readwrite"].contains(&pattern(it).0);
             let is_wrong = case.both.ours.said.contains("verification failed");
@@ -302,13 +303,13 @@ pub(super) const REASONS: &[Reason] = &[
         text: "where passes end before their files, fio 3.33 continues with a synchronous engine, begins again with another, and \
                forgets what it was to check",
         explains: |case| {
-            // With the pass begins the flush that is due.
+            // The pass begins with the flush that is due.
             let is_flushed = |it: &Settings<'_>| {
                 let has = |name: &str| it.contains_key(name);
                 (has("loops") || has("io_size")) && (has("fsync") || has("fdatasync"))
             };
             let is_of_flushes = matches!(case.kind, Kind::Syncs | Kind::Places);
-            // An I/O for each of the files, of which there are few.
+            // An I/O for each of the files, which are few.
             let is_rest = |it: &Settings<'_>, [fio, ours]: [u64; 2]| {
                 has_mixed_rest(it) && fio.abs_diff(ours) <= 8
             };
@@ -382,7 +383,7 @@ pub(super) const REASONS: &[Reason] = &[
     },
 ];
 
-/// The place of the reason for `difference`.
+/// The index of the reason for `difference`.
 pub(super) fn reason(file: &JobFile, both: &Both, difference: &Difference) -> Option<usize> {
     let case = Case { file, both, kind: difference.kind };
     REASONS.iter().position(|reason| (reason.explains)(&case))

@@ -1,4 +1,4 @@
-//! Runs a job file with fio and with `blkmq bench`, each in a folder of its own, and collects the outcome. Nothing is
+//! Runs a job file with fio and with `blkmq bench`, each in its own folder, and collects the outcomes. Nothing is
 //! judged here.
 
 use super::draw::{DATA, JobFile};
@@ -11,12 +11,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 
-/// Seconds after which a run is ended: some combinations of options make fio 3.33 wait for ever.
+/// Seconds after which a run is killed: some combinations of options make fio 3.33 hang.
 const LIMIT: u32 = 30;
-/// The exit code of a program that took longer; those above are of programs that a signal ended.
+/// The exit code of a program that took too long; higher codes mean that a signal ended it.
 const TIMED_OUT: i32 = 124;
 const SECTOR: usize = 512;
-/// The bytes of a file that is there beforehand. Neither program writes such a sector.
+/// The bytes of a file that exists beforehand. Neither program writes such a sector.
 const BACKGROUND: u8 = 0x5a;
 
 /// The outcome of a run.
@@ -29,7 +29,7 @@ pub(super) struct Outcome {
     pub(super) said: String,
     /// The I/Os of each log, as they were issued, or as they were completed if a job has several threads.
     pub(super) places: BTreeMap<String, Vec<Io>>,
-    /// The files that are left.
+    /// The remaining files.
     pub(super) files: BTreeMap<String, Left>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Io {
     pub(super) bytes: u64,
 }
 
-/// A file that is left.
+/// A remaining file.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Left {
     pub(super) bytes: u64,
@@ -71,13 +71,13 @@ pub(super) struct Running {
 }
 
 impl Programs {
-    /// Starts both programs in folders called after `name`; `theirs` and `ours` are alike but where a fault is planted.
+    /// Starts both programs in folders named after `name`; `theirs` and `ours` are equal unless a fault is planted.
     ///
     /// # Errors
     /// If a file cannot be written or a program cannot be started.
     pub(super) fn start(&self, name: &str, theirs: &JobFile, ours: &JobFile) -> Result<Running> {
         let place = self.folder.join(name);
-        // Files of an earlier run would count.
+        // Files of an earlier run would be counted.
         let _ = fs::remove_dir_all(&place);
         let fio = format!("timeout -k 5 {LIMIT} fio");
         let blkmq = format!("timeout {LIMIT} {} bench --scheduler=none", self.blkmq);
@@ -101,8 +101,8 @@ fn start(folder: &Path, program: &str, file: &JobFile) -> Result<(Child, PathBuf
     Ok((Cmd::new(&line).start_in(folder, out?, said?)?, folder.to_owned()))
 }
 
-/// Returns whether the I/Os of the job at `at` are logged as they are completed. Threads would share a log of I/Os as they are issued, and
-/// fio's null engine issues some twice.
+/// Returns whether the I/Os of the job at `at` are logged when they complete. Threads would share a log of I/Os as they
+/// are issued, and fio's null engine issues some twice.
 pub(super) fn by_completion(file: &JobFile, at: usize) -> bool {
     let settings = file.effective(at);
     let is_above_one = |name: &str| settings.get(name).is_some_and(|value| *value != "1");
@@ -110,7 +110,7 @@ pub(super) fn by_completion(file: &JobFile, at: usize) -> bool {
         || (settings.get("ioengine") == Some(&"null") && is_above_one("iodepth"))
 }
 
-/// The job file with logs of the places: by job as they are issued, or by thread if there are several.
+/// The job file with logs of the offsets: by job as they are issued, or by thread if there are several.
 pub(super) fn with_logs(file: &JobFile) -> String {
     let mut text = file.to_string();
     for (at, job) in file.jobs.iter().enumerate() {
@@ -127,10 +127,10 @@ pub(super) fn with_logs(file: &JobFile) -> String {
 }
 
 impl Running {
-    /// Waits for the end of both, and removes their leftover files.
+    /// Waits for the end of both, and removes the files they leave.
     ///
     /// # Errors
-    /// If the kernel does not say how a program ended, or a file cannot be read.
+    /// If the kernel does not report how a program ended, or a file cannot be read.
     pub(super) fn finish(self) -> Result<Both> {
         let [fio, ours] = self.sides.map(|(mut child, folder)| -> Result<Outcome> {
             let code = code(child.wait()?);
@@ -158,7 +158,7 @@ fn end_those_in(folder: &Path) -> Result<()> {
         if fs::read_link(path.join("cwd")).is_ok_and(|cwd| cwd == folder)
             && let Some(id) = path.file_name()
         {
-            // It may have ended since.
+            // It may have ended in the meantime.
             let _ = Cmd::new("kill -9").arg(id.to_string_lossy()).run();
         }
     }
@@ -201,7 +201,7 @@ fn collect(folder: &Path, code: Option<i32>) -> Result<Outcome> {
             outcome.files.insert(name, left);
         }
     }
-    // Latency logs of submissions and completions have the same I/Os again.
+    // Logs of submission and completion latencies repeat the same I/Os.
     outcome.places.retain(|name, _| !name.contains("_slat.") && !name.contains("_clat."));
     Ok(outcome)
 }
@@ -221,7 +221,7 @@ fn issued(line: &str) -> Option<Io> {
     // fio says `datasync` for fdatasync. Both flush.
     let action = if action == "datasync" { "sync" } else { action };
     let action = ACTIONS.into_iter().find(|known| *known == action)?;
-    // Programs name files of the null engine and of a folder in ways of their own.
+    // The programs name the files of the null engine and of a folder differently.
     let file = file.rsplit('/').next().unwrap_or_default().to_owned();
     let is_sync = action == "sync";
     let [offset, bytes] = [offset, bytes].map(|word| word.parse().ok().filter(|_| !is_sync));

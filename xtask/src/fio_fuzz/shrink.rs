@@ -1,9 +1,9 @@
-//! Leaves out of a job file the options that a difference does not need.
+//! Removes the options of a job file that a difference does not need.
 
 use super::draw::{JobFile, NEEDED};
 use crate::Result;
 
-/// The smallest file that still `fails`, of those with a job or an option less.
+/// The smallest file that still `fails`, found by removing jobs and options one at a time.
 ///
 /// # Errors
 /// Those of `fails`.
@@ -23,7 +23,7 @@ pub(super) fn shrink(
     }
 }
 
-/// The files with a job less, then those with an option less.
+/// The files with one job less, then those with one option less.
 fn smaller(file: &JobFile) -> Vec<JobFile> {
     let mut all = Vec::new();
     let without = |change: &dyn Fn(&mut JobFile)| {

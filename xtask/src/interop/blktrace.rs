@@ -1,4 +1,4 @@
-//! Traces: the real blkparse and btt must read blkmq's without an error message, and their counts must be the run's.
+//! Traces: the real blkparse and btt must read blkmq's without an error message, and their counts must match the run's.
 
 use super::Outcome;
 use crate::Result;

@@ -1,8 +1,8 @@
-//! The commands that serve, steer a server or are its clients, as the pages and `--help` show them: read out of the
-//! documents, and carried out as they are written.
+//! The commands in the pages and `--help` that serve, control a server or are its clients: read from the documents, and
+//! executed unchanged.
 //!
-//! They name ports, `/run/blkmq` and `/srv`, so they run with a network and mounts of their own, where nothing of this
-//! machine is touched. Commands that end without a signal are in `cli/tests/documented.rs`.
+//! They name ports, `/run/blkmq` and `/srv`, so they run in their own network and mount namespaces, where nothing of
+//! this machine is touched. Commands that end without a signal are in `cli/tests/documented.rs`.
 
 use super::Outcome;
 use super::folder::Folder;
@@ -58,7 +58,7 @@ pub(super) fn check() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// All commands of these kinds that the documents show, and those that cannot run here with the reason.
+/// (all documented commands of these kinds, those that cannot run here with the reason).
 #[expect(clippy::type_complexity, reason = "two lists")]
 fn commands() -> Result<(Vec<(Kind, String)>, Vec<(String, &'static str)>)> {
     let mut text = String::new();
@@ -73,7 +73,7 @@ fn commands() -> Result<(Vec<(Kind, String)>, Vec<(String, &'static str)>)> {
     }
     let (mut lines, mut left_out) = (Vec::new(), Vec::new());
     for line in joined(&text).lines().map(str::trim) {
-        // Comments stand behind several spaces.
+        // Comments follow several spaces.
         let line = line.split("  ").next().unwrap_or(line);
         let Some(kind) = kind(line) else { continue };
         match ELSEWHERE.iter().find(|(words, _)| line.contains(words)) {
@@ -86,7 +86,7 @@ fn commands() -> Result<(Vec<(Kind, String)>, Vec<(String, &'static str)>)> {
     Ok((lines, left_out))
 }
 
-/// The lines; a line that ends in a backslash is joined with the next one.
+/// The lines of a text; a line that ends in a backslash is joined with the next one.
 fn joined(text: &str) -> String {
     let mut all = String::new();
     for line in text.lines() {
@@ -109,8 +109,8 @@ fn kind(line: &str) -> Option<Kind> {
     }
 }
 
-/// Carries these out, each within half a minute of CPU time, in a shell of their own: on a busy machine the clock says
-/// little about a command. Servers are ended when they say how.
+/// Runs the commands, each within half a minute of CPU time, in its own shell: on a busy machine wall-clock time says
+/// little about a command. A server is ready once it prints its line about SIGTERM, and is stopped afterwards.
 fn carry_out(kind: Kind, lines: &[&str], place: &Path) -> Result<()> {
     let program = target_dir().join("dist");
     let mut script = format!(
@@ -148,7 +148,7 @@ fn carry_out(kind: Kind, lines: &[&str], place: &Path) -> Result<()> {
     missing.map_or(Ok(()), |line| Err(format!("{line} did not run: {said}").into()))
 }
 
-/// Ends a server, whose exit code has to be 0.
+/// Ends a server, whose exit code must be 0.
 const STOP: &str = "kill -TERM $server; wait $server\n";
 
 /// A command that serves; a command that only checks a file ends without a signal. The last of several commands is the
@@ -165,7 +165,7 @@ fn serving(line: &str) -> String {
     )
 }
 
-/// A command that ends without a signal, or that runs for ever and is interrupted when it has shown something.
+/// A command that ends without a signal, or that runs forever and is interrupted when it has printed something.
 fn one(line: &str) -> String {
     let name = quoted(line);
     let goes_on = line.contains(" stat ") && !line.contains("--count") || line.ends_with(" top");

@@ -21,7 +21,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A file that is left over is overwritten next time.
+        // A leftover file is overwritten next time.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -33,7 +33,7 @@ struct Loop {
 }
 
 impl Loop {
-    /// A new loop device, or the reason why none can be made: it takes root and the driver.
+    /// A new loop device, or the reason why none can be created: it needs root and the driver.
     fn new(name: &str) -> Result<std::result::Result<Self, String>> {
         let file = Scratch::new(name)?;
         std::fs::File::create(&file.0)?.set_len(u64::from(SIZE) << 20)?;
@@ -51,7 +51,7 @@ impl Drop for Loop {
     }
 }
 
-/// Random reads and writes, under each scheduler, with each block checked; on a file, which is made here.
+/// Random reads and writes under each scheduler, with each block checked, on a file that is created here.
 pub(super) fn contents() -> Result<Outcome> {
     let file = Scratch::new("contents")?;
     verify(&file.0, &format!(",size={SIZE}"))
@@ -67,7 +67,7 @@ pub(super) fn loop_contents() -> Result<Outcome> {
 
 /// The tests that `cargo test` leaves out because they make a loop device.
 pub(super) fn loop_tests() -> Result<Outcome> {
-    // Made only to learn whether the tests can run.
+    // Only to find out whether the tests can run.
     if let Err(why) = Loop::new("probe")? {
         return Ok(Outcome::Skipped(why));
     }
@@ -119,7 +119,7 @@ fn verify(path: &Path, parameters: &str) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Returns whether `error` means that there is no io_uring here, as in many containers, or one too old.
+/// Returns whether `error` means that io_uring is forbidden here, as in many containers, or too old.
 fn is_forbidden(error: &str) -> bool {
     error.contains("io_uring is not available here")
         || error.contains("the kernel's io_uring lacks")

@@ -1,11 +1,11 @@
-//! fio's own example job files: how many of them blkmq accepts, that it refuses the others by the name of an option,
-//! and that short runs of them do as much work as fio's.
+//! fio's own example job files: counts how many of them blkmq accepts, and checks that it refuses the others by the
+//! name of an option, and that short runs do as much work as fio's.
 //!
-//! The files are in the source package of the fio that is installed. It is fetched through the package sources of
-//! this machine, into a folder of its own; where that is not possible, the check is skipped. A checkout of fio's
-//! repository, which has more files, is counted as well if `FIO_REPOSITORY` is the path to one.
+//! The files are in the source package of the installed fio. It is fetched through the package sources of this machine,
+//! into its own folder; where that is not possible, the check is skipped. A checkout of fio's repository, which has
+//! more files, is counted as well if `FIO_REPOSITORY` is the path to one.
 //!
-//! A plain file is one whose engines are for block I/O, and which the fio that is installed accepts.
+//! A plain file is one whose engines are for block I/O, and which the installed fio accepts.
 
 use super::fio_coverage::covered;
 use super::{Outcome, work};
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 const PLAIN: [&str; 9] =
     ["libaio", "io_uring", "sync", "psync", "vsync", "pvsync", "pvsync2", "posixaio", "null"];
 
-/// Options about the place, the time and the contents of I/O: a short run on the null device has no use for them.
+/// Options about the location, the time and the contents of I/O, which have no use in a short run on the null device.
 const DROPPED: [&str; 43] = [
     "ioengine",
     "io_submit_mode",
@@ -70,9 +70,9 @@ const DROPPED: [&str; 43] = [
 struct Least {
     /// Files that are accepted.
     accepted: usize,
-    /// Files whose short runs do as many I/Os of as many bytes as fio's.
+    /// The number of files whose short runs do as many I/Os of as many bytes as fio's.
     equal: usize,
-    /// Files whose short runs also reach as many different sectors.
+    /// The number of files whose short runs also reach as many different sectors.
     covered: usize,
 }
 
@@ -104,7 +104,7 @@ pub(super) fn check() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Tries all of `files`, of the collection called `name`.
+/// Tests all of `files`, of the collection called `name`.
 fn count(name: &str, files: Vec<PathBuf>, folder: &Path, least: &Least) -> Result<()> {
     let known = options()?;
     let (mut plain, mut accepted, mut equal, mut same_blocks) = (0, 0, 0, 0);
@@ -144,7 +144,7 @@ fn count(name: &str, files: Vec<PathBuf>, folder: &Path, least: &Least) -> Resul
 
 /// The job files of the source package, which is put into `folder`.
 fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
-    // Files of an earlier run would count twice.
+    // Files of an earlier run would be counted twice.
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder.join("lists/partial"))?;
     let mut list = String::new();
@@ -194,7 +194,7 @@ fn is_plain(text: &str) -> bool {
     engines.into_iter().all(|(_, engine)| PLAIN.contains(&engine))
 }
 
-/// Accepted as it is, or on a device that keeps its data.
+/// Succeeds if the file is accepted unchanged, or on a device that keeps its data.
 fn dry_run(file: &Path) -> Result<()> {
     let accepted = |device: &str| {
         let command = format!("{BLKMQ} bench --dry-run {device}");
@@ -212,7 +212,7 @@ fn options() -> Result<BTreeSet<String>> {
     Ok(names.chain(aliases.map(str::to_owned)).collect())
 }
 
-/// The refusal of `file`, if it names an option of fio and does not call it unknown.
+/// The error for `file`, if it names an option of fio and does not call it unknown.
 fn named(file: &Path, why: &str, known: &BTreeSet<String>) -> Result<String> {
     let reason = why.rsplit_once("blkmq: ").map_or(why, |(_, reason)| reason);
     let names_one = || {
@@ -227,7 +227,7 @@ fn named(file: &Path, why: &str, known: &BTreeSet<String>) -> Result<String> {
     Ok(reason.to_owned())
 }
 
-/// The job file for a short run on the null device, which logs where each I/O goes.
+/// The job file for a short run on the null device, which logs the offset of each I/O.
 fn short(text: &str) -> String {
     let kept =
         text.lines().filter(|line| pair(line).is_none_or(|(key, _)| !DROPPED.contains(&key)));
@@ -238,9 +238,9 @@ fn short(text: &str) -> String {
 /// How a short run differs from fio's.
 enum Compared {
     Same,
-    /// In the number of different sectors: ours, then fio's.
+    /// In the number of different sectors: (ours, fio's).
     Blocks(usize, usize),
-    /// In more.
+    /// In other figures.
     Differs(String),
 }
 
@@ -248,14 +248,14 @@ enum Compared {
 fn compare(folder: &Path, text: &str) -> Result<Compared> {
     let run = |name: &str, command: &str| {
         let place = folder.join(name);
-        // Logs of another file would count.
+        // Logs of another file would be counted.
         let _ = fs::remove_dir_all(&place);
         fs::create_dir_all(&place)?;
         fs::write(place.join("short.fio"), short(text))?;
         let output = Cmd::new(command).arg("short.fio").output_in(&place)?;
         Ok((work(&parse_json(&output)?), covered(&place)?))
     };
-    // Some combinations of options make fio 3.33 wait for ever.
+    // Some combinations of options make fio 3.33 hang.
     let fio: Result<_> = run("short-fio", "timeout 20 fio --output-format=json");
     let ours = format!("{BLKMQ} bench --device=null --scheduler=none --output-format=json");
     let ours: Result<_> = run("short-blkmq", &ours);

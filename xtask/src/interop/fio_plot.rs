@@ -1,5 +1,5 @@
 //! fio-plot, from the Python Package Index, with JSON and logs of blkmq: each of its graphs is drawn, and its bars and
-//! lines are our figures.
+//! lines show our figures.
 
 use super::folder::Folder;
 use super::{Outcome, python};
@@ -64,7 +64,7 @@ impl Input {
                 }
             }
         }
-        // fio-plot knows a log by its name: the pattern, the depth and the number of jobs.
+        // fio-plot identifies a log by its name: the pattern, the depth and the number of jobs.
         let prefix = "randread-iodepth-1-numjobs-1";
         fs::create_dir_all(self.folder.path().join("logs"))?;
         Cmd::new(&format!(
@@ -186,7 +186,7 @@ fn number(value: &Value) -> Result<f64> {
     Ok(value.as_f64().ok_or_else(|| format!("{value} is no number"))?)
 }
 
-/// The bars of the axes whose name begins so.
+/// The bars of the axes whose name begins with `name`.
 fn bars(all: &[Axes], name: &str) -> Result<Vec<f64>> {
     let axes = all.iter().find(|axes| axes.axis.starts_with(name));
     Ok(axes.ok_or_else(|| format!("no axes of {name}: {all:?}"))?.bars.clone())

@@ -1,8 +1,8 @@
-//! Programs of the Python Package Index that run fio and read its output, as they are: bench-fio (with fio-plot), cdm
-//! (cdmpy) and auto-fio, with fio in the path and with blkmq in its place.
+//! Programs of the Python Package Index that run fio and read its output: bench-fio (with fio-plot), cdm (cdmpy) and
+//! auto-fio, unmodified, with fio in the path and with blkmq in its place.
 //!
-//! Each must find the same in both: files and rows of the same names, with figures that belong together. How fast a
-//! machine is plays no part.
+//! Each must find the same in both: files and rows of the same names, with consistent figures. The speed of the machine
+//! does not matter.
 
 use super::folder::Folder;
 use super::{Outcome, python};
@@ -61,7 +61,7 @@ struct Machine<'a> {
     files: PathBuf,
 }
 
-/// The names of a program's findings.
+/// The names of a program's results.
 type Names = BTreeSet<String>;
 
 impl Machine<'_> {
@@ -76,7 +76,8 @@ impl Machine<'_> {
         words.env("PATH", path).env("PYTHONIOENCODING", "utf-8").output_in(&self.files)
     }
 
-    /// Results and logs. bench-fio takes each word on standard error for a failure, and then says so on standard output.
+    /// Results and logs. bench-fio treats any output on standard error as a failure, which it reports on standard
+    /// output.
     fn bench_fio(&self) -> Result<Names> {
         let said = self.run(
             "bench-fio",
@@ -91,7 +92,7 @@ impl Machine<'_> {
         if names.is_empty() { Err("bench-fio left no results".into()) } else { Ok(names) }
     }
 
-    /// The files below `folder`; results must have I/O in each job. The log of a run that is over sooner than its first
+    /// Adds the files below `folder`; results must have I/O in each job. The log of a run that ends before its first
     /// sample is empty.
     fn collect(&self, folder: &Path, names: &mut Names) -> Result<()> {
         for entry in fs::read_dir(folder)? {

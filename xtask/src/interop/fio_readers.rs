@@ -1,9 +1,9 @@
 //! Public programs that read fio's output, and the parts that each relies on: keys, types, fields and words, in the
 //! output of fio and of blkmq for the same command line on the same file.
 //!
-//! The lists have the parts that the sources of these programs read; none of their sources is here, and no registry has
-//! them. Each list is held against fio itself too, so that a wrong one fails. Programs that can be had are run by
-//! `fio_programs`.
+//! The lists name the parts that the sources of these programs read; none of their sources is here, and no registry has
+//! them. Each list is also checked against fio itself, so that a wrong one fails. Programs that can be installed are
+//! run by `fio_programs`.
 
 use super::Outcome;
 use super::folder::Folder;
@@ -19,7 +19,7 @@ enum Kind {
     Same,
     /// Any text.
     Text,
-    /// A number without a fraction, as Go's `int64` and the shell's arithmetic want it.
+    /// A number without a fraction, as Go's `int64` and shell arithmetic require it.
     Whole,
     /// A number.
     Number,
@@ -40,18 +40,18 @@ const FILE: &str = "--filename=file --ioengine=libaio --direct=1 --randrepeat=0 
 const DEPTH: f64 = 4.0;
 const BLOCK: f64 = 4096.0;
 
-/// Bounded by the size, so that counts must agree.
+/// Limited by size, so that counts must agree.
 const MIXED: &str = "--name=mix --bs=4k --iodepth=4 --size=16m --rw=randrw --rwmixread=75";
 /// Long enough for two samples of rates.
 const TIMED: &str = "--time_based --runtime=1200ms --size=16m --bs=4k --iodepth=4 \
                      --name=rr --rw=randread --stonewall --name=rw --rw=randwrite --stonewall";
-/// A check of disks for etcd, whose blocks are no whole sectors.
+/// A disk check for etcd, whose block size is not a multiple of a sector.
 const FLUSHED: &str =
     "--name=wal --ioengine=sync --direct=0 --rw=write --bs=2300 --size=230000 --fdatasync=1";
 /// A run whose status is read before its end.
 const LIVE: &str = "--time_based --size=16m --bs=4k --rw=randread --name=first --runtime=2200ms --name=second \
                     --stonewall --runtime=200ms --status-interval=1";
-/// Two threads as one, and percentiles of the reader's own.
+/// Two threads reported as one, with a custom list of percentiles.
 const LISTED: &str = "--name=list --numjobs=2 --group_reporting --rw=randread --bs=4k --iodepth=2 --size=8m \
                       --percentile_list=1:5:10:20:25:30:40:50:60:70:75:80:90:95:99:99.5:99.9:99.95:99.99";
 
@@ -66,7 +66,7 @@ const READERS: &[Reader] = &[
             ("jobs/1/write/lat_ns/mean", Positive),
         ],
     },
-    // Its types are also those of yafio_exporter, which reads percentiles too.
+    // Its types are also those of yafio_exporter, which also reads percentiles.
     Reader {
         name: "kubestr",
         line: MIXED,
@@ -158,7 +158,7 @@ pub(super) fn check() -> Result<Outcome> {
         }
     }
     for (version, fields) in [(3, 121), (4, 162), (5, 180)] {
-        // fio_exporter and blktests read these; yabs and others cut fields out of version 3.
+        // Read by fio_exporter and blktests; yabs and others cut fields out of version 3.
         let line = format!("{MIXED} --group_reporting --minimal --terse-version={version}");
         let [fio, ours] = both(folder.path(), &line)?;
         faults.extend(terse_faults(&fio, &ours, fields));
@@ -169,7 +169,7 @@ pub(super) fn check() -> Result<Outcome> {
     faults.extend(live_faults(&fio?, &ours?));
     let [fio, ours] = both(folder.path(), &format!("{LIVE} --minimal"))?
         .map(|said| said.lines().filter(|line| line.starts_with("3;")).count());
-    // How many there are depends on how soon a machine lets them begin.
+    // Their number depends on how soon a machine lets them begin.
     if fio.min(ours) < 6 || (fio % 2, ours % 2) != (0, 0) {
         faults.push(format!("fio has {fio} terse lines of status, blkmq {ours}"));
     }
@@ -193,7 +193,7 @@ impl Reader {
         for (path, kind) in self.keys.iter().flat_map(|(path, kind)| {
             expanded(path).into_iter().map(move |path| (format!("/{path}"), *kind))
         }) {
-            // A file without a disk of its own, as in a container, has none to show.
+            // A file that is not on its own disk, as in a container, has no disk to report.
             if path.starts_with("/disk_util") && fio.pointer("/disk_util/0").is_none() {
                 continue;
             }
@@ -230,7 +230,7 @@ fn live(said: &str) -> Result<Vec<Value>> {
     Ok(documents.collect::<std::result::Result<_, _>>()?)
 }
 
-/// Documents of one and the other that are few or differ in the names of jobs, or whose counts fall.
+/// Errors of the two sequences of documents: too few, different names of jobs, or counts that fall.
 fn live_faults(fio: &[Value], ours: &[Value]) -> Vec<String> {
     let mut faults = Vec::new();
     let names = |all: &[Value]| {
@@ -277,7 +277,7 @@ fn directions(report: &Value) -> impl Iterator<Item = &Value> {
     all.filter(|of| of["total_ios"].as_u64().is_some_and(|ios| ios > 0))
 }
 
-/// Figures of one report that do not belong together: a unit other than fio's is off by a thousand.
+/// Inconsistent figures of one report: a unit other than fio's is off by a thousand.
 fn figures(report: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     for of in directions(report) {
@@ -321,7 +321,7 @@ fn figures(report: &Value) -> Vec<String> {
     faults
 }
 
-/// Fields of a terse line in which readers would find something other than in fio's.
+/// Fields of a terse line that readers would find elsewhere than in fio's.
 fn terse_faults(fio: &str, ours: &str, fields: usize) -> Vec<String> {
     let [fio, ours] = [fio, ours].map(|text| {
         let line = text.lines().find(|line| line.contains(';')).unwrap_or_default();
@@ -329,7 +329,7 @@ fn terse_faults(fio: &str, ours: &str, fields: usize) -> Vec<String> {
     });
     let mut faults = Vec::new();
     for (name, line) in [("fio", &fio), ("blkmq", &ours)] {
-        // Behind them are nine for each disk.
+        // They are followed by nine for each disk.
         if line.len() < fields || !(line.len() - fields).is_multiple_of(9) {
             faults.push(format!("{name} has {} terse fields, not {fields}", line.len()));
         }
@@ -351,7 +351,7 @@ fn terse_faults(fio: &str, ours: &str, fields: usize) -> Vec<String> {
     faults
 }
 
-/// The name in front of a field, whether it has a fraction, and the sign behind it.
+/// The shape of a field: the name before its value, whether it has a fraction, and the sign after it.
 fn shape(field: &str) -> Option<(&str, bool, bool)> {
     let (name, value) = field.split_once('=').unwrap_or(("", field));
     let number = value.trim_end_matches('%');
@@ -359,7 +359,7 @@ fn shape(field: &str) -> Option<(&str, bool, bool)> {
     Some((name, number.contains('.'), value.ends_with('%')))
 }
 
-/// Words of the text that scripts look for, and figures of it that do not belong together.
+/// Words of the text that scripts search for, and inconsistent figures in it.
 fn text_faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let mut in_flight = 0.0;
@@ -396,7 +396,7 @@ fn text_faults(text: &str) -> Vec<String> {
     faults
 }
 
-/// The word behind `key` in the first line that begins with `name`.
+/// The word after `key` in the first line that begins with `name`.
 fn field<'a>(text: &'a str, name: &str, key: &str) -> Option<&'a str> {
     let line = text.lines().find(|line| line.trim_start().starts_with(name))?;
     line.split_once(key)?.1.split([',', ' ', '(', ')']).next()

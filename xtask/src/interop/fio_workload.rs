@@ -1,4 +1,4 @@
-//! The I/Os that a job issues: fio and blkmq are given the same options, and their counts, bytes, rates and depths are
+//! The I/Os that a job issues: fio and blkmq get the same options, and their counts, bytes, rates and depths are
 //! compared. The coverage of blocks is compared through verification: a block that was written once is compared once.
 
 use super::Outcome;
@@ -44,7 +44,7 @@ const SAME: &[&str] = &[
     "--rw=randread --norandommap --random_generator=lfsr --bssplit=4k/100 --nrfiles=2 --size=1m",
 ];
 
-/// Like [`SAME`], but on files, which both lay out in a folder of their own.
+/// Like [`SAME`], but on files, which each lays out in its own folder.
 const ON_FILES: &[&str] = &[
     "--filename=a:b --rw=randwrite --size=64k --loops=3 --verify=crc32c --iodepth=4",
     "--filename=a:b --rw=randwrite --size=64k --fsync=4",
@@ -64,7 +64,7 @@ const COVERED: &[(&str, u64, u64)] = &[
     ("--rw=randread --size=1m --loops=2 --bssplit=4k:8k", 340, 440),
 ];
 
-/// Rates of reads and writes, which are reached whatever the mix is.
+/// Rates of reads and writes, which are reached for any mix.
 const RATES: &[(&str, [f64; 2])] = &[
     ("--rw=randrw --rate_iops=1000,200", [1000.0, 200.0]),
     ("--rw=rw --rate=1m,2m", [256.0, 512.0]),
@@ -146,7 +146,7 @@ pub(super) fn check() -> Result<Outcome> {
     verified()
 }
 
-/// I/Os, bytes, and the files that are left, with their lengths.
+/// I/Os, bytes, and the remaining files with their lengths.
 fn on_files() -> Result<()> {
     let common = "--direct=1 --ioengine=libaio --bs=4k --output-format=json --name=check";
     let ours = format!("{BLKMQ} bench --scheduler=mq-deadline {common}");
@@ -168,7 +168,7 @@ fn on_files() -> Result<()> {
     Ok(())
 }
 
-/// The files of a folder with their lengths. Files of fio's verification state are its own.
+/// The files of a folder with their lengths. Files with fio's verification state are skipped.
 fn lengths(folder: &Path) -> Result<Vec<(String, u64)>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -195,7 +195,7 @@ fn depths() -> Result<()> {
                 .map(|report| report["jobs"][0]["iodepth_level"].clone());
         for key in ["1", "2", "4", "8", "16", "32", ">=64"] {
             let share = |report: &Value| report[key].as_f64().unwrap_or(-1.0);
-            // The first I/Os fill the queue; on a file, completions may come in other portions now and then.
+            // The first I/Os fill the queue; on a file, completions sometimes come in other batches.
             if (share(&fio) - share(&ours)).abs() > 5.0 {
                 let _ = std::fs::remove_file(&file);
                 return differ(options, fio, ours);
@@ -206,8 +206,8 @@ fn depths() -> Result<()> {
     Ok(())
 }
 
-/// The share of the I/Os that go to the most used fifth of the blocks, with fio's bell of each width. The number of
-/// blocks is a power of two, for which fio scatters without collisions.
+/// The share of the I/Os that go to the most used fifth of the blocks, with fio's normal distribution of each width.
+/// The number of blocks is a power of two, for which fio scatters without collisions.
 fn shape() -> Result<()> {
     let folder = std::env::temp_dir();
     for (deviation, expected) in [(5, 77.0), (10, 75.5), (25, 64.0), (50, 40.0)] {

@@ -13,7 +13,7 @@ impl Folder {
     /// If the target folder cannot be written to.
     pub(super) fn new(name: &str) -> Result<Self> {
         let folder = target_dir().join("interop").join(name);
-        // One that an earlier check left behind would add its files to ours.
+        // The files of a folder left by an earlier check would be mixed with ours.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
         Ok(Self(folder))
@@ -26,7 +26,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that is left over is replaced next time.
+        // A leftover folder is replaced next time.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,5 +1,5 @@
-//! A Linux kernel as a client: it mounts a virtual disk of `blkmqd`, and an export by its own driver of NBD. The scripts are
-//! in `tests/guest`.
+//! A Linux kernel as a client: it mounts a virtual disk of `blkmqd`, and an export by its own NBD driver. The scripts
+//! are in `tests/guest`.
 
 pub(super) mod arrivals;
 pub(super) mod blktrace;
@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 
 /// The device that the guest's file systems are on.
 const DEVICE: &str = "memory,size=64,discard=1";
-/// One request at a time, a millisecond each: whatever waits, waits in the scheduler.
+/// One request at a time, a millisecond each, so that all waiting is in the scheduler.
 const SLOW: &str =
     "memory,size=64,irqmode=2,completion_nsec=1000000,submit_queues=1,hw_queue_depth=1";
 
@@ -32,7 +32,7 @@ pub(super) enum Kernel {
     Uml,
     /// Debian's kernel for virtual machines, in an emulated one.
     Cloud,
-    /// The newest that Debian has backported, in the same machine.
+    /// The newest kernel that Debian has backported, in the same machine.
     Next,
 }
 
@@ -118,7 +118,7 @@ pub(super) fn nbd(kernel: Kernel) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Our devices beside the kernel's null_blk with the same parameters: equal attributes.
+/// Our devices compared with the kernel's null_blk with the same parameters: equal attributes.
 pub(super) fn null_blk() -> Result<Outcome> {
     if let Some(lack) = lack(Kernel::Cloud)? {
         return Ok(Outcome::Skipped(lack));
@@ -127,7 +127,7 @@ pub(super) fn null_blk() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Completions that are looked for at a device, the kernel's null_blk.
+/// Polled completions at a device, the kernel's null_blk.
 pub(super) fn iopoll() -> Result<Outcome> {
     if let Some(lack) = lack(Kernel::Cloud)? {
         return Ok(Outcome::Skipped(lack));
@@ -158,8 +158,8 @@ pub(super) fn ublk_load(kernel: Kernel) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The priorities of the guest's processes, which the scheduler of the server sees if it is configured to: then, and
-/// only then, a reader of class idle waits for those of class realtime.
+/// The priorities of the guest's processes, which the server's scheduler sees if configured: only then does a reader of
+/// class idle wait for those of class realtime.
 ///
 /// Not in an emulated machine: its readers are too slow to keep the others waiting.
 pub(super) fn priorities() -> Result<Outcome> {
@@ -176,7 +176,7 @@ pub(super) fn priorities() -> Result<Outcome> {
         };
         let (realtime, idle) = (time("class 1:")?, time("class 3:")?);
         println!("guest-ioprio={of_guest}: 100 reads realtime {realtime} ms, idle {idle} ms");
-        // An idle reader that is given up has had six seconds at least.
+        // An idle reader that is abandoned has run for at least six seconds.
         let differ = idle > 5.0 * realtime;
         if differ != is_seen || !is_seen && idle > 2.0 * realtime {
             let text = format!("guest-ioprio={of_guest}: realtime {realtime} ms, idle {idle} ms");
@@ -193,7 +193,7 @@ fn machine(name: &str, device: &str, scheduler: &str, ioprio: &str) -> Result<Se
     Server::start_unasked(name, &line)
 }
 
-/// Runs a script in a guest with the disk behind `socket`. Returns the lines of the guest.
+/// Runs a script in a guest with the disk behind `socket`. Returns the guest's output lines.
 fn run(kernel: Kernel, script: &str, socket: &Path) -> Result<String> {
     let (passed, output) = kernel.script(script).arg(socket.display().to_string()).attempt()?;
     println!("{}", output.trim());

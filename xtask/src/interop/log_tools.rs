@@ -1,7 +1,7 @@
 //! The tools of fio's package read logs and JSON of blkmq, and print our figures.
 //!
-//! `fiologparser` of fio 3.33 reads lines of four words, as older releases of fio wrote them, and fails on the five of
-//! fio 3.33 itself. It is given the first four words of each line.
+//! `fiologparser` of fio 3.33 reads lines of four words, as older releases of fio wrote them, and fails on the five
+//! words of fio 3.33 itself. So it gets the first four words of each line.
 
 use super::folder::Folder;
 use super::{Outcome, python};
@@ -17,7 +17,7 @@ const JOB: &str = "--name=t --bs=4k --size=4m --rw=randrw --rate_iops=500 --iode
                    --log_hist_msec=200 --write_bw_log=x --write_iops_log=x --write_lat_log=x --write_hist_log=x \
                    --output-format=json+ --output=x.json";
 
-/// Where Debian's package has fio's tools that are no programs of the system.
+/// Where Debian's package has those of fio's tools that are not installed as programs.
 const PACKED: &str = "/usr/share/doc/fio";
 
 /// The check.
@@ -27,7 +27,7 @@ pub(super) fn check() -> Result<Outcome> {
     Cmd::new(&format!("{BLKMQ} sim --device=flash --scheduler=none {JOB}")).output_in(place)?;
     let job = parse_json(&fs::read_to_string(place.join("x.json"))?)?["jobs"][0].take();
     let mut lacking = Vec::new();
-    // It does not know --version, by which other programs are looked for.
+    // It does not accept --version, by which the presence of other programs is tested.
     if Cmd::new("fio2gnuplot --help").quiet_code().is_err() {
         lacking.push("fio2gnuplot is not installed".to_owned());
     } else {
@@ -124,7 +124,7 @@ fn percentiles(place: &Path) -> Result<()> {
     }
 }
 
-/// fiologparser averages latencies, weighted by the time for which each stands.
+/// fiologparser averages latencies, weighted by the time for which each is valid.
 fn averages(place: &Path) -> Result<()> {
     for kind in ["bw", "iops", "clat"] {
         let (name, direction) = (format!("four_{kind}.log"), "0");
@@ -170,7 +170,7 @@ fn histograms(place: &Path, python: &Path) -> Result<()> {
     if samples as u64 != IOS || least > average || average > most {
         return Err(format!("fiologparser_hist has '{row}' of {IOS} I/Os").into());
     }
-    // It takes the middle of a bin, which is up to 3 % wide.
+    // It uses the middle of a bin, which is up to 3 % wide.
     near("fiologparser_hist", average, ours, 3.0)
 }
 

@@ -1,4 +1,5 @@
-//! Figures and logs beside fio's: blkmq counts flushes and the verify phase as fio does, and its logs have fio's form.
+//! Figures and logs compared with fio's: blkmq counts flushes and the verify phase as fio does, and its logs have fio's
+//! format.
 
 use super::Outcome;
 use super::folder::Folder;
@@ -39,7 +40,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(u64::MAX)
 }
 
-/// Flushes, by the number of their times: `total_ios` of fio 3.33 leaves those of fdatasync out.
+/// Flushes, counted by their latencies: `total_ios` of fio 3.33 does not include those of fdatasync.
 pub(super) fn flushes() -> Result<Outcome> {
     let all = [
         "--rw=write --size=64k --fsync=4",
@@ -80,7 +81,8 @@ pub(super) fn verify_phase() -> Result<Outcome> {
     same("verify-phase", &all, figures)
 }
 
-/// A log of a run's I/Os, read by fio and read here, gives as many I/Os and bytes: one that was written here, and fio's.
+/// A log of a run's I/Os, replayed by fio and by blkmq, gives as many I/Os and bytes: one log was written by blkmq, one
+/// by fio.
 fn replayed() -> Result<()> {
     let folder = Folder::new("iolog")?;
     let counts = |command: &str| -> Result<Vec<u64>> {
@@ -110,7 +112,7 @@ fn replayed() -> Result<()> {
     Ok(())
 }
 
-/// Logs of both, in a folder each: the same files, with lines of the same form.
+/// Logs of both, each in its own folder: the same files, with lines of the same format.
 pub(super) fn logs() -> Result<Outcome> {
     replayed()?;
     for (name, options) in [
@@ -142,7 +144,8 @@ pub(super) fn logs() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The logs of a folder: for each the number of words of a line, and the ends of the first one without its figures.
+/// The logs of a folder: for each file, the number of words in a line, and whether the last word is decimal or
+/// hexadecimal.
 fn forms_of(folder: &Path) -> Result<BTreeMap<String, (usize, String)>> {
     let mut forms = BTreeMap::new();
     for entry in std::fs::read_dir(folder)? {

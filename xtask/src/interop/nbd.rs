@@ -10,7 +10,7 @@ use std::io::{Seek, SeekFrom, Write};
 
 const DEVICE: &str = "memory,size=256,discard=1";
 
-/// nbdinfo sees the size, the flags and the block sizes; an export with a weight as well as the one without a name.
+/// nbdinfo sees the size, the flags and the block sizes, of an export with a weight and of the one without a name.
 pub(super) fn info() -> Result<Outcome> {
     let server = Server::example("info", DEVICE)?;
     for export in ["", "weight=300"] {
@@ -45,7 +45,7 @@ pub(super) fn copy() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// nbdcopy copies so many MiB to `uri` and back, with each of the options: the copy back has the same bytes.
+/// nbdcopy copies this many MiB to `uri` and back, with each of the options: the copy back has the same bytes.
 pub(super) fn copies(server: &Server, uri: &str, mib: u64, options: &[&str]) -> Result<()> {
     let [from, to] = ["from", "to"].map(|name| server.path(name).display().to_string());
     for (seed, options) in (1..).zip(options) {
@@ -62,8 +62,8 @@ pub(super) fn copies(server: &Server, uri: &str, mib: u64, options: &[&str]) -> 
     Ok(())
 }
 
-/// Writes a file of so many bytes, no two MiB of it alike but for a hole in the middle, which nbdcopy writes as zeroes
-/// over the data of the last time.
+/// Writes a file of this many bytes, no two MiB of which are equal, except for a hole in the middle, which nbdcopy
+/// writes as zeroes over the data of the previous copy.
 fn contents(path: &str, bytes: u64, seed: u64) -> Result<()> {
     let mut file = File::create(path)?;
     let quarter = bytes / 4;
@@ -106,7 +106,7 @@ pub(super) fn patterns(server: &Server) -> Result<Outcome> {
         if output.to_lowercase().contains("fail") || output.contains("error") {
             return Err(output.into());
         }
-        // The next round begins with the data written in this one.
+        // Otherwise the next round would begin with the data of this one.
         let clear = Cmd::new(&line).arg("-c").arg("write -z 0 4M");
         clear.output()?;
     }

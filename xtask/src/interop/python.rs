@@ -1,4 +1,4 @@
-//! Programs in Python that no Debian package has, in an environment of their own below the target folder.
+//! Python programs that no Debian package has, in their own environment below the target folder.
 //!
 //! Their versions are pinned in `python.txt`, so that a check means the same tomorrow.
 
@@ -6,7 +6,8 @@ use crate::Result;
 use crate::python::environment;
 use std::path::PathBuf;
 
-/// The folder with the programs of the environment, which is made if it is missing; or why it cannot be made here.
+/// The folder with the programs of the environment, which is created if it is missing; or the reason why it cannot be
+/// created here.
 ///
 /// # Errors
 /// If the target folder cannot be written to.

@@ -1,5 +1,5 @@
-//! Images of Ceph as devices, on a cluster of this host: blkmq reads back its writes, and Ceph's and QEMU's own
-//! clients find the same bytes; while daemons of the cluster are killed, and when images go away.
+//! Ceph images as devices, on a cluster of this host: blkmq reads back its writes, and Ceph's and QEMU's own clients
+//! find the same bytes; also while daemons of the cluster are killed, and when images are deleted.
 
 mod deleted;
 
@@ -31,8 +31,8 @@ fn bench(device: &str, options: &str) -> Cmd {
     Cmd::new(&format!("{BLKMQ} bench --name=rbd {options}")).arg(format!("--device={device}"))
 }
 
-/// Every block has the data written last, under each scheduler, with one hardware queue and with four; and other
-/// clients of the cluster read the data that came through an export.
+/// Every block has the last written data, under each scheduler, with one hardware queue and with four; and other
+/// clients of the cluster read the data that was written through an export.
 pub(super) fn verified() -> Result<Outcome> {
     if let Some(program) = missing() {
         return Ok(Outcome::Skipped(format!("{program} is not installed")));
@@ -54,7 +54,7 @@ pub(super) fn verified() -> Result<Outcome> {
 /// A machine without librbd gets an error that names the package, and everything else works there.
 fn without_librbd() -> Result<()> {
     let folder = Folder::new("rbd-library")?;
-    // No library: the loader takes the first file of this name.
+    // Not a library: the loader opens the first file of this name.
     File::create(folder.path().join("librbd.so.1"))?;
     let alone = |cmd: Cmd| cmd.env("LD_LIBRARY_PATH", folder.path().display().to_string());
     alone(bench("memory,size=16", "--rw=randwrite --size=4m")).output()?;
@@ -109,7 +109,7 @@ fn exported(cluster: &Cluster) -> Result<Outcome> {
     })
 }
 
-/// Returns whether QEMU says that its client of images is not there. Its versions say it differently.
+/// Returns whether QEMU reports that its client of images is missing. The message differs between versions.
 fn lacks_rbd(error: &str) -> bool {
     error.contains("Unknown protocol 'rbd'") || error.contains("Unable to load module rbd")
 }
@@ -122,10 +122,10 @@ pub(super) fn killed() -> Result<Outcome> {
     kill_all(GAP).map(|()| Outcome::Passed)
 }
 
-/// `cargo xtask rbd-kills [SECONDS]`: a daemon is away for so long, 20 s by default.
+/// `cargo xtask rbd-kills [SECONDS]`: a daemon is down for this long, 20 s by default.
 ///
 /// # Errors
-/// If an I/O fails, or a block does not have the data written last.
+/// If an I/O fails, or a block does not have the last written data.
 pub(crate) fn kills(args: &[String]) -> Result<()> {
     let seconds = match args {
         [] => 20,
@@ -139,12 +139,12 @@ pub(crate) fn kills(args: &[String]) -> Result<()> {
     kill_all(seconds)
 }
 
-/// The OSD and the monitor are killed under verified load and restarted: nothing is lost, and no I/O fails. An image
-/// that is deleted, or whose pool is, ends its I/O with errors, and nothing else's.
+/// The OSD and the monitor are killed under verified load and restarted: nothing is lost, and no I/O fails. I/O to an
+/// image that is deleted, or whose pool is, ends with errors, without affecting other images.
 fn kill_all(gap: u32) -> Result<()> {
     let mut cluster = Cluster::start("killed")?;
     cluster.create("rbd/t", 256)?;
-    // A load that is not over when the monitor is back: a stalled one makes up for the time.
+    // A load that still runs when the monitor is back: a stalled load catches up with its time.
     let io_size = RATE * 4 * (2 * (BEFORE + gap) + 8);
     let options = format!(
         "--rw=randwrite --bs=4k --size=128m --iodepth=16 --rate_iops={RATE} --io_size={io_size}k --verify=crc32c \

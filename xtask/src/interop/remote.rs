@@ -13,11 +13,11 @@ use std::path::Path;
 
 /// Kills of each server in the check.
 const KILLS: u32 = 34;
-/// Seconds that a run may take beyond the kills.
+/// Seconds that a run may take in addition to the kills.
 const LIMIT: u32 = 60;
 const SCHEDULERS: &str = "none,mq-deadline,kyber,bfq";
 
-/// A file in `folder` of so many MiB, without data.
+/// A file in `folder` of this many MiB, without data.
 fn disk(folder: &Folder, mib: u64) -> Result<String> {
     let disk = folder.path().join("disk");
     File::create(&disk)?.set_len(mib << 20)?;
@@ -33,8 +33,8 @@ fn bench(device: &str, options: &str) -> Cmd {
 const VERIFIED: &str =
     "--rw=randrw --bssplit=4k/60:16k/30:128k/10 --size=32m --iodepth=32 --verify=crc32c";
 
-/// Every block has the data written last, under each scheduler, at qemu-nbd, nbdkit and `blkmqd`, over one
-/// connection and over four where the server has several.
+/// Every block has the last written data, under each scheduler, at qemu-nbd, nbdkit and `blkmqd`, over one connection,
+/// and over four if the server supports several.
 pub(super) fn verified() -> Result<Outcome> {
     let folder = Folder::new("remote")?;
     let disk = disk(&folder, 64)?;
@@ -57,8 +57,8 @@ pub(super) fn verified() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Servers that end with their first client, or take one at a time, are peers like others: the connection that opens the
-/// device is the one that carries the I/O. The first run of each finds the bytes of the second.
+/// Servers that end with their first client, or serve one client at a time, work like others: the connection that opens
+/// the device also carries the I/O. The first run of each must find the bytes of the second.
 pub(super) fn single_client() -> Result<Outcome> {
     let folder = Folder::new("remote-single")?;
     let disk = disk(&folder, 16)?;
@@ -77,7 +77,7 @@ pub(super) fn single_client() -> Result<Outcome> {
         }
         for rw in ["write --verify=crc32c --do_verify=0", "read --verify=crc32c"] {
             if program == "nbd-server" {
-                // It takes the path of its socket from a file.
+                // It reads the path of its socket from a file.
                 let socket = Server::folder("single").join("socket");
                 let (socket, generic) = (socket.display(), "[generic]\nunixsock = ");
                 let export = format!("[disk]\nexportname = {disk}\nmaxconnections = 1\n");
@@ -94,8 +94,8 @@ pub(super) fn single_client() -> Result<Outcome> {
     }
 }
 
-/// A server that delays, or limits its rate, gives the same contents; one that fails gives its own error, and exit code
-/// 1.
+/// A server that delays, or limits its rate, gives the same contents; a server that fails gives its own error, and exit
+/// code 1.
 pub(super) fn filters() -> Result<Outcome> {
     let memory = |filter: &str, parameters: &str| {
         Server::start(
@@ -122,9 +122,9 @@ pub(super) fn filters() -> Result<Outcome> {
     }
 }
 
-/// A run inside TLS, with certificates for both sides; without them there is a refusal that names the requirements.
+/// A run over TLS, with certificates for both sides; without them, the refusal names what is required.
 pub(super) fn tls() -> Result<Outcome> {
-    // openssl knows no --version.
+    // openssl does not accept --version.
     if Cmd::new("openssl version").quiet_code().is_err() {
         return Ok(Outcome::Skipped("openssl is not installed".into()));
     }
@@ -158,10 +158,10 @@ pub(super) fn killed() -> Result<Outcome> {
     kill_all(KILLS).map(|()| Outcome::Passed)
 }
 
-/// `cargo xtask nbd-kills [TIMES]`: each server is killed so often, 100 times by default.
+/// `cargo xtask nbd-kills [TIMES]`: each server is killed this often, 100 times by default.
 ///
 /// # Errors
-/// If an I/O fails, or a block does not have the data written last.
+/// If an I/O fails, or a block does not have the last written data.
 pub(crate) fn kills(args: &[String]) -> Result<()> {
     let times = match args {
         [] => 100,
@@ -172,8 +172,8 @@ pub(crate) fn kills(args: &[String]) -> Result<()> {
     kill_all(times)
 }
 
-/// nbdkit, qemu-nbd and our own server are killed again and again under load, and started on the same file: no I/O fails,
-/// and every block has the data written last.
+/// nbdkit, qemu-nbd and our own server are repeatedly killed under load, and restarted on the same file: no I/O fails,
+/// and every block has the last written data.
 fn kill_all(times: u32) -> Result<()> {
     let folder = Folder::new("remote-killed")?;
     for (program, line) in [
@@ -204,7 +204,7 @@ fn kill_all(times: u32) -> Result<()> {
     Ok(())
 }
 
-/// A verified load during which the server is killed, at most so often; returns how often.
+/// A verified load during which the server is killed, at most `most` times; returns how often.
 fn kill(folder: &Path, mib: u64, most: u32, start: impl Fn() -> Result<Server>) -> Result<u32> {
     let mut server = start()?;
     let log = folder.join("log");
@@ -219,7 +219,7 @@ fn kill(folder: &Path, mib: u64, most: u32, start: impl Fn() -> Result<Server>) 
         }
         pause(0.15)?;
         if kills < most {
-            // Its socket goes as well.
+            // Its socket is removed as well.
             drop(server);
             pause(0.02)?;
             server = start()?;

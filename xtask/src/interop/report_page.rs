@@ -1,6 +1,5 @@
-//! The page of a report in a browser: no complaint, no request, nothing cut, text that can be read on a telephone, values
-//! under the pointer, and colours that a reader without cones for middle waves (deuteranopia) can tell apart; and its
-//! pictures for `docs`.
+//! The page of a report in a browser: no error, no request, no cut text, text readable on a telephone, values under the
+//! pointer, and colours that a reader with deuteranopia can distinguish; and its pictures for `docs`.
 
 use super::Outcome;
 use super::browser::{Browser, Scheme};
@@ -13,17 +12,17 @@ use std::path::Path;
 
 /// Columns of pixels: a telephone, a tablet, a laptop, a screen.
 const WIDTHS: [u32; 4] = [400, 800, 1280, 1920];
-/// On these, no table has to be scrolled.
+/// At these widths, no table has to be scrolled.
 const WIDE: u32 = 1280;
 /// The least height of text in a plot, in pixels.
 const LEAST_TEXT: f64 = 10.0;
-/// The least distance of the colours of two schedulers as they are drawn (CIE76), as in the test of the palette; the
-/// browser simulates their look with matrices of its own.
+/// The least distance of the drawn colours of two schedulers (CIE76), as in the test of the palette; the browser
+/// simulates colour blindness with its own matrices.
 const LEAST_DISTANCE: f64 = 20.0;
 /// The most bytes of a picture.
 const MOST_BYTES: u64 = 300 << 10;
 
-/// The commands whose pages are looked at, and their special features.
+/// The commands whose pages are checked, and their special features.
 const PAGES: [(&str, &str); 3] = [
     (
         "devices",
@@ -77,7 +76,7 @@ fn looked_at(browser: &mut Browser, address: &str, width: u32) -> Result<()> {
     if width >= WIDE && cut != 0 {
         return Err(format!("{cut} tables are cut").into());
     }
-    // Beside their names, bars would have a third of a telephone.
+    // Beside their names, bars would have a third of a telephone's width.
     let cut = "(it => it.length ? it.filter(it => it.scrollWidth > it.clientWidth).length : 'no')([...document\
                .querySelectorAll('.rows')])";
     let cut = browser.eval(cut)?;
@@ -93,7 +92,7 @@ fn looked_at(browser: &mut Browser, address: &str, width: u32) -> Result<()> {
     hovered(browser)
 }
 
-/// In every plot a mark shows a figure under the pointer: it is on top where it is drawn, and has a title.
+/// In every plot, some mark shows a figure under the pointer: it is topmost where it is drawn, and has a title.
 fn hovered(browser: &mut Browser) -> Result<()> {
     let wrong = browser.eval(
         "(() => { const wrong = []; let seen = 0; \
@@ -175,7 +174,7 @@ fn distance(a: [f64; 3], b: [f64; 3]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
 }
 
-/// The pictures: width, height, scheme, and how far down the page they begin.
+/// The pictures: width, height, scheme, and the scroll position at which they begin.
 const PICTURES: [(&str, u32, u32, Scheme, &str); 2] = [
     ("report-light.png", 1100, 1500, Scheme::Light, "scrollTo(0, 0)"),
     (

@@ -1,4 +1,4 @@
-//! The page of the library's calls that block, made from the sections `# Blocking` of their comments.
+//! The page of blocking library calls, generated from the sections `# Blocking` of their comments.
 
 use crate::tidy::tree::Tree;
 use crate::{Result, shell};

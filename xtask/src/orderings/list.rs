@@ -1,9 +1,9 @@
-//! The committed list: survivors, and sites that no model reaches, each with the argument why that is right.
+//! The committed list: survivors, and sites that no model reaches, each with a justification.
 
 use crate::Result;
 use std::collections::BTreeMap;
 
-/// Arguments, by the names of the mutants or sites.
+/// Justifications, by the names of the mutants or sites.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct List {
     /// Mutants that no model distinguishes from the original.
@@ -17,7 +17,7 @@ impl List {
     /// lines are prose.
     ///
     /// # Errors
-    /// If an entry has no argument, comes twice, or stands under another heading.
+    /// If an entry has no justification, occurs twice, or is under another heading.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let (mut list, mut heading) = (Self::default(), "");
         for line in text.lines() {
@@ -40,8 +40,8 @@ impl List {
     }
 }
 
-/// The differences between the findings and the list: unexplained findings, and stale entries. Checks only entries
-/// that `was_asked`.
+/// The differences between the results and the list: unexplained results, and stale entries. Checks only entries for
+/// which `was_asked` is true.
 pub(super) fn complaints(
     kind: &str,
     found: &[String],

@@ -1,6 +1,6 @@
-//! The sites where the protocols name an ordering, have a fence or look a second time, and the ways to weaken each.
+//! The sites where the protocols name an ordering, have a fence or check a second time, and the ways to weaken each.
 //!
-//! Read from the source, not from a run: sites that no model reaches have to be found as well.
+//! Read from the source, not from a run, since sites that no model reaches must be found as well.
 
 use crate::Result;
 use crate::tidy::lexer::is_word;
@@ -17,13 +17,14 @@ const FACADE: [&str; 2] = ["mod.rs", "mutable.rs"];
 /// A place in the source, as `Location::caller` reports it.
 pub(super) type Place = (String, u32, u32);
 
-/// An ordering, a fence or a second look.
+/// An ordering, a fence or a second check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Site {
     pub(super) place: Place,
     /// The index of the ordering among those of the call, from 0.
     argument: usize,
-    /// `ring.rs take store`: without the line, so that other sites can be added or removed without changing it.
+    /// For example `ring.rs take store`: without the line, so that other sites can be added or removed without changing
+    /// it.
     name: String,
     what: What,
 }
@@ -35,7 +36,7 @@ enum What {
     Release,
     AcqRel,
     SeqCst,
-    /// A second look.
+    /// A second check.
     Look,
 }
 

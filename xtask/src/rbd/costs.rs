@@ -1,9 +1,9 @@
 //! `rbd-costs`: the rate and the processor time of an I/O to an image, of `blkmq bench` under `none` and of fio's own
-//! engine, in turns.
+//! engine, alternating.
 //!
 //! Both go through the same librbd, without its cache, and librbd's threads take most of the time. The times are the
-//! kernel's, of whole programs, less those of a run of the same program with a single I/O: opening an image is none of an
-//! I/O's costs.
+//! kernel's, of whole programs, minus those of a run of the same program with a single I/O, so that the cost of opening
+//! an image is excluded.
 
 use super::{alone, check_programs, engine, filled};
 use crate::Result;
@@ -44,7 +44,7 @@ type Program = fn(&Cluster, &str) -> Result<(f64, u64)>;
 /// `cargo xtask rbd-costs`, see [`HELP`].
 ///
 /// # Errors
-/// If a program does not run. Figures are printed, and none of them is an error.
+/// If a program does not run. Figures are printed, and no figure is an error.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let Some(Rounds { rounds, seconds }) = Rounds { rounds: 5, seconds: 6 }.or(args, HELP)? else {
         return Ok(());
@@ -65,7 +65,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// fio's costs and ours, of each round. Which of them runs first changes with every round.
+/// Costs of each round, as (fio's, ours). The side that runs first alternates.
 fn pairs(cluster: &Cluster, options: &str, rounds: u32, seconds: u32) -> Result<Vec<[Cost; 2]>> {
     let programs: [Program; 2] = [fio, blkmq];
     let once = format!("{options} --io_size=4k");
@@ -87,8 +87,8 @@ fn pairs(cluster: &Cluster, options: &str, rounds: u32, seconds: u32) -> Result<
     Ok(pairs)
 }
 
-/// Runs a program, and measures the processor time of the programs that ended during the run: the cluster keeps
-/// running.
+/// Runs a program, and measures the processor time of the programs that ended during the run, which excludes the
+/// cluster.
 fn run(cluster: &Cluster, program: Program, options: &str) -> Result<Run> {
     let before = cpu_of_programs();
     let (iops, ios) = program(cluster, options)?;

@@ -1,4 +1,4 @@
-//! `blkmqd` between two tenants and an image: its settings, from the command line or those of the table.
+//! `blkmqd` between two tenants and an image: its settings, from the command line or from the table.
 
 use crate::Result;
 use crate::ceph::Cluster;
@@ -9,13 +9,13 @@ use crate::nbd::Server;
 pub(crate) struct Settings {
     /// As `--scheduler` takes it.
     pub(crate) scheduler: String,
-    /// `--device-depth`; 0 is no bound.
+    /// `--device-depth`; 0 is no limit.
     pub(crate) depth: u32,
     /// Settings of the reader's export and of the flood's.
     pub(crate) exports: [String; 2],
 }
 
-/// The rates of the cluster, in I/Os in a second, that words of settings stand for.
+/// The rates of the cluster, in I/Os a second, for which settings have placeholders.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
     /// `READ`: random reads of 4 KiB, 32 at a time.
@@ -56,7 +56,7 @@ impl Settings {
         }
     }
 
-    /// With the rates in the place of their words.
+    /// Replaces the placeholders by the rates.
     pub(crate) fn with(&self, rates: Rates) -> Self {
         let Rates { reads, writes, floor, goal } = rates;
         let fill = |text: &String| {

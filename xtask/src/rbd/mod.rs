@@ -1,8 +1,8 @@
-//! Measurements of images on a cluster of Ceph of this host, each a verb: the cost of an I/O, and tenants beside each
+//! Measurements of images on a Ceph cluster of this host, each a verb: the cost of an I/O, and tenants beside each
 //! other.
 //!
-//! Checks that pass or fail are in `interop/rbd.rs`. The cluster has one OSD on a file, which takes most of the processor
-//! time: figures are for comparisons within a run, and say nothing about a cluster of several machines.
+//! Checks that pass or fail are in `interop/rbd.rs`. The cluster has one OSD on a file, which takes most of the
+//! processor time: the figures allow comparisons within a run, and say nothing about a cluster of several machines.
 
 pub(crate) mod costs;
 pub(crate) mod gateway;
@@ -44,7 +44,7 @@ fn both(cluster: &Cluster, first: Cmd, second: Cmd) -> Result<[Figures; 2]> {
     Ok([finish(cluster, first)?, finish(cluster, second)?])
 }
 
-/// Waits for the end of a load, or of the OSD: a load would then wait for ever.
+/// Waits for the end of a load, or of the OSD, after which a load would wait forever.
 fn finish(cluster: &Cluster, mut load: Fio) -> Result<Figures> {
     while !load.is_over()? {
         cluster.check()?;
@@ -53,7 +53,7 @@ fn finish(cluster: &Cluster, mut load: Fio) -> Result<Figures> {
     load.wait()
 }
 
-/// Makes an image that has its bytes: reads of blocks that were never written do not reach the OSD's disk.
+/// Makes an image and writes all of it: reads of blocks that were never written do not reach the OSD's disk.
 fn filled(cluster: &Cluster, image: &str, mib: u32) -> Result<()> {
     cluster.create(&format!("rbd/{image}"), mib.into())?;
     let fill = format!("--rw=write --bs=4m --iodepth=4 --size={mib}m");

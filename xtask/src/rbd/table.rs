@@ -2,8 +2,8 @@
 
 use crate::fio::{Figures, median};
 
-/// The aims: the least part of the reader's rate alone, the most of its p99 alone, and the least part of the flood's rate
-/// alone.
+/// The targets: the least rate of the reader, relative to its rate alone; the greatest p99, relative to its p99 alone;
+/// and the least rate of the flood, relative to its rate alone.
 const READER: f64 = 0.5;
 const P99: f64 = 3.0;
 const FLOOD: f64 = 0.8;

@@ -1,8 +1,8 @@
 //! `rbd-tenants`: a tenant with one read at a time beside one that floods the same cluster with writes.
 //!
-//! Each alone, and beside each other, with fio's own engine on an image each; then with the flood under a ceiling at 80 %
-//! of its rate alone, librbd's own (`rbd_qos_iops_limit`) and QEMU's throttle; then both behind `blkmqd`, which has
-//! one image in two exports. In every round all rows have their turn; the first row is the measure of the others.
+//! Each alone, and together, with fio's own engine on an image each; then with the flood under a ceiling at 80 % of its
+//! rate alone, librbd's own (`rbd_qos_iops_limit`) and QEMU's throttle; then both behind `blkmqd`, which has one image
+//! in two exports. Every round measures all rows; the first row is the reference for the others.
 
 use super::gateway::{COMPARED, Rates, Settings};
 use super::table::{Pair, Row, table};
@@ -23,16 +23,16 @@ pub(crate) const HELP: &str = "usage: cargo xtask rbd-tenants [--gateway SETTING
   ROUNDS      medians are over so many rounds (5)
   SECONDS     each run takes so long, and a second before it counts (5)";
 
-/// The part of its rate alone that the flood keeps under a ceiling.
+/// The part of its rate alone that a ceiling leaves to the flood.
 const KEPT: f64 = 0.8;
-/// QEMU's message where its driver for images, a package of its own, is missing.
+/// QEMU's error if its image driver, a separate package, is missing.
 const NO_DRIVER: &str = "Unknown driver 'rbd'";
 /// MiB of each tenant.
 const MIB: u32 = 512;
 /// Images of the reader and of the flood, and one that both share.
 const IMAGES: [(&str, u32); 3] = [("t", MIB), ("u", MIB), ("g", 2 * MIB)];
 
-/// The measurement that is asked for.
+/// The requested measurement.
 #[derive(PartialEq, Eq, Debug)]
 struct Plan {
     gateways: Vec<Settings>,
@@ -74,7 +74,7 @@ struct Bench {
 /// `cargo xtask rbd-tenants`, see [`HELP`].
 ///
 /// # Errors
-/// If a program does not run. Figures are printed, and none of them is an error.
+/// If a program does not run. Figures are printed, and no figure is an error.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     if args.iter().any(|arg| arg == "--help") {
         println!("{HELP}");

@@ -1,11 +1,11 @@
 //! `serve-attacks`: the latency of a client while another one is hostile (`docs/spec/nbd.md`, section 6).
 //!
 //! A fio with one read at a time is measured alone, and then beside each attack, which lasts as long as fio runs.
-//! Hostile clients keep no count of their replies; that the server keeps to its bounds is tested in
-//! `crates/server/tests`. The attacks are one thread, which takes one of the processors as well.
+//! Hostile clients do not count their replies; `crates/server/tests` checks that the server keeps its limits. The
+//! attacks run on one thread, which also takes one of the processors.
 //!
-//! An attack is repeated on a second server, with which the client shares the processors and nothing else. The difference
-//! is the cost of the attack inside of the client's server.
+//! An attack is repeated on a second server, with which the client shares only the processors. The difference is the
+//! cost of the attack inside the client's server.
 
 use super::wire::{self, Client, Command};
 use crate::Result;
@@ -25,17 +25,17 @@ const HELP: &str = "usage: cargo xtask serve-attacks [SECONDS [NAME]]
 
 /// The device of the victim, whose reads take a tenth of a millisecond.
 const DEVICE: &str = "flash,preset=sata";
-/// The device of the default export, which the hostile clients open. The victim has a device of its own, so that the
-/// server is measured: how a scheduler divides one device is `serve-isolation`'s question.
+/// The device of the default export, which the hostile clients open. The victim has its own device, so that the server
+/// is measured: `serve-isolation` measures how a scheduler divides one device.
 const OTHER: &str = "--device=memory,size=64,discard=1 --scheduler=none --export=victim,size=64m --export=,device=2 --log=error";
 const VICTIM: &str = "--rw=randread --bs=4k --iodepth=1 --size=64m --norandommap --time_based";
-/// A server that reads no more, or sends no more, does not stop an attack.
+/// A server that stops reading or sending does not stop an attack.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A hostile client's habit.
 struct Attack {
     name: &'static str,
-    /// One round of it, a few milliseconds. An error is the server's defence, as a rule, and ends the round.
+    /// One round of it, a few milliseconds. An error usually is the server's defence, and ends the round.
     round: fn(&Path, &mut Kept) -> Result<()>,
 }
 
@@ -61,7 +61,7 @@ const ATTACKS: [Attack; 10] = [
 /// `cargo xtask serve-attacks`, see [`HELP`].
 ///
 /// # Errors
-/// If the server or fio fails. Figures are printed, and none of them is an error.
+/// If the server or fio fails. Figures are printed, and no figure is an error.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let (seconds, name) = match args {
         [] => (5, ""),
@@ -84,7 +84,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 /// A second of each attack.
 ///
 /// # Errors
-/// As [`main`], and if a read of the victim takes half a second: then it waits for a hostile client and not for a
+/// As [`main`], and if a read of the victim takes half a second: then it waits for a hostile client, not for a
 /// processor.
 pub(crate) fn test_size() -> Result<()> {
     let longest = measure(1, &Vec::from_iter(&ATTACKS), false)?;
@@ -92,8 +92,8 @@ pub(crate) fn test_size() -> Result<()> {
     if longest < bound { Ok(()) } else { Err(format!("a read took {longest} ns").into()) }
 }
 
-/// Prints the table; returns the longest latency in nanoseconds. With `compares`, each attack is made on another server
-/// as well.
+/// Prints the table; returns the longest latency in nanoseconds. With `compares`, each attack is also made on another
+/// server.
 fn measure(seconds: u32, attacks: &[&Attack], compares: bool) -> Result<u64> {
     let server = Server::blkmq("attacks", DEVICE, "none", OTHER)?;
     let other = compares.then(|| Server::blkmq("attacks-elsewhere", DEVICE, "none", OTHER));
@@ -130,7 +130,7 @@ fn print(name: &str, seen: &Figures, rounds: u64, elsewhere: Option<(Figures, u6
     );
 }
 
-/// The victim, a client of `server`, beside rounds of an attack on a server, and how many there were.
+/// The victim, a client of `server`, beside rounds of an attack on a server, and the number of rounds.
 fn beside(
     server: &Server,
     attack: Option<(&Attack, &Server)>,

@@ -1,8 +1,8 @@
 //! `ceilings`: a client under a ceiling of ours, of QEMU's throttle group, and of Linux' blkio controller.
 //!
-//! All three have the same file, loads and ceilings, and take turns in each round. Ours and QEMU's stand in a
-//! server, which fio reaches over NBD; Linux' stands before a loop device, in a group for fio alone. A ceiling is good if
-//! the client has all of it and no more, and waits no longer for its slowest I/Os than the rate demands.
+//! All three have the same file, loads and ceilings, and take turns in each round. Ours and QEMU's are in a server,
+//! which fio reaches over NBD; Linux' is in front of a loop device, in a group for fio alone. A ceiling is good if the
+//! client gets all of it and no more, and its slowest I/Os wait no longer than the rate requires.
 
 use crate::Result;
 use crate::fio::{Figures, Fio, median};
@@ -25,14 +25,14 @@ const GROUPS: &str = "/sys/fs/cgroup/blkio";
 /// The most that a rate may be off, as a part of the ceiling.
 const OFF: f64 = 0.01;
 
-/// A load, and the ceiling that it meets.
+/// A load, and its ceiling.
 struct Load {
     name: &'static str,
     options: &'static str,
     /// Bytes of an I/O, if the ceiling counts bytes.
     bytes: Option<u32>,
     ceiling: u64,
-    /// The ceiling in our words, in QEMU's and in Linux'.
+    /// The ceiling in our syntax, in QEMU's and in Linux'.
     words: [&'static str; 3],
 }
 
@@ -105,7 +105,7 @@ impl Side {
 /// `cargo xtask ceilings`, see [`HELP`].
 ///
 /// # Errors
-/// If a program fails. Figures are printed, and none of them is an error.
+/// If a program fails. Figures are printed, and no figure is an error.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let Some(size) = Rounds { rounds: 5, seconds: 5 }.or(args, HELP)? else { return Ok(()) };
     build()?;
@@ -146,7 +146,7 @@ fn measure(loads: &[Load], Rounds { rounds, seconds }: Rounds) -> Result<String>
     Ok(text)
 }
 
-/// The rows of a load: medians, and for ours the aims.
+/// The rows of a load: medians, and for ours the targets.
 fn rows(load: &Load, runs: &[(Side, Vec<Figures>)]) -> String {
     let p99 = |figures: &[Figures]| {
         median(figures.iter().map(|run| run.p99).collect()).unwrap_or_default()
@@ -246,7 +246,7 @@ impl Bench {
                 let export = format!("--export=e,{ours}={} --log=warn", load.ceiling);
                 Server::blkmq("ceilings", &format!("uring:{file}"), "none", &export)?
             }
-            // A ring that was just killed may hold the lock of the file for a moment: no locking.
+            // A ring that was just killed may hold the lock of the file for a moment, so locking is off.
             Side::Qemu => Server::start(
                 "ceilings",
                 &format!(
@@ -263,7 +263,7 @@ impl Bench {
         Fio::start(&server.uri("e"), &self.folder.join("client"), &options)?.wait()
     }
 
-    /// fio in a group of its own, on the loop device.
+    /// fio in its own group, on the loop device.
     fn under_linux(&self, load: &Load) -> Result<Figures> {
         let (disk, number) = self.disk.as_ref().ok_or("no loop device")?;
         let rule = self.group.join(format!("blkio.throttle.{}_device", load.words[2]));

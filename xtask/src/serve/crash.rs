@@ -1,7 +1,8 @@
-//! `serve-crash`: a server is killed by SIGKILL amid writers that flush; flushed blocks are there after a restart.
+//! `serve-crash`: a server is killed by SIGKILL while clients write and flush; after a restart, flushed blocks must be
+//! there.
 //!
-//! The check shows that no answer is given before the kernel has the data. The power stays on: the kernel's own caches
-//! survive, and whether FLUSH reaches the device is checked by the crash tests of the devices.
+//! The check shows that no answer is given before the kernel has the data. The power stays on, so the kernel's own
+//! caches survive; the crash tests of the devices check whether FLUSH reaches the device.
 
 use super::wire::Client;
 use crate::Result;
@@ -37,13 +38,13 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 struct Written {
     /// By block: the number of the last write that a flush covers.
     flushed: BTreeMap<u64, u64>,
-    /// By block: writes that may have been done in part or not at all.
+    /// By block: writes that may have been done partly or not at all.
     open: BTreeMap<u64, Vec<u64>>,
     /// The number of the last write.
     last: u64,
 }
 
-/// Kills a server so many times. Returns how many writes were flushed.
+/// Kills a server `times` times. Returns how many writes were flushed.
 ///
 /// # Errors
 /// As [`main`].
@@ -82,16 +83,16 @@ fn rounds(times: u32, file: &Path) -> Result<u64> {
     if count == 0 { Err("no write was flushed before the end".into()) } else { Ok(count) }
 }
 
-/// Starts the server, which waits until the kernel has freed the file of the one that was killed.
+/// Starts the server, which waits until the kernel has released the file of the killed one.
 fn start(device: &str) -> Result<Server> {
     Server::blkmq("serve-crash", device, "mq-deadline", "--export= --log=error")
 }
 
-/// Writes and flushes over several connections, until the server is gone. Returns how many writes were flushed.
+/// Writes and flushes over several connections, until the server is killed. Returns how many writes were flushed.
 fn write_until_it_ends(socket: &Path, written: &mut Written) -> Result<u64> {
     let clients: std::io::Result<Vec<Client>> =
         (0..WRITERS).map(|_| Client::connect(socket)).collect();
-    // On a busy machine the server may be killed amid the handshakes. A server that takes none fails in `lost`.
+    // On a busy machine the server may be killed during the handshakes. If the server accepts none, `lost` fails.
     let Ok(mut clients) = clients else { return Ok(0) };
     let mut count = 0;
     loop {
@@ -109,7 +110,7 @@ fn write_until_it_ends(socket: &Path, written: &mut Written) -> Result<u64> {
                 }
             }
         }
-        // All writes are answered before the first flush is sent, on whichever connection: it covers all of them.
+        // All writes are answered before the first flush is sent, on any connection: it covers all of them.
         let mut all = clients
             .iter_mut()
             .flat_map(|client| (0..BATCH).map(|_| client.end()).collect::<Vec<_>>());
@@ -143,7 +144,7 @@ fn numbers(block: &[u8]) -> Vec<u64> {
     all
 }
 
-/// Blocks whose flushed contents are gone, though no later write could have replaced them.
+/// Blocks whose flushed contents are lost, although no later write could have replaced them.
 fn lost(socket: &Path, written: &Written) -> Result<Vec<u64>> {
     let mut client = Client::connect(socket)?;
     let mut lost = Vec::new();
@@ -157,7 +158,7 @@ fn lost(socket: &Path, written: &Written) -> Result<Vec<u64>> {
     Ok(lost)
 }
 
-/// Returns whether a block may hold the numbers in `found`, when `flushed` was flushed and those in `open` may be there.
+/// Returns whether a block may hold the numbers in `found`, if `flushed` was flushed and those in `open` may be there.
 fn is_intact(found: &[u64], flushed: u64, open: &[u64]) -> bool {
     found.iter().all(|number| *number == flushed || open.contains(number))
 }

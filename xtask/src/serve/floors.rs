@@ -1,11 +1,11 @@
-//! `serve-floors`: a tenant with a floor beside one that floods the model of a cloud disk, with real clients and in real
-//! time.
+//! `serve-floors`: a tenant with a floor beside one that floods the model of a cloud disk, with real clients and in
+//! real time.
 //!
-//! The loads, the scheduler and the bounds are those of `crates/lab/tests/cloud.rs`, which has them in virtual time: A keeps
-//! 128 I/Os of 1 MiB in flight, B has one at a time, 100 reads and 100 writes a second. The bounds are those that a
-//! repaired kernel was measured to give both. The server, the wire and the clients are real, so that wake-ups, copies
-//! and processor time are part of the figures; B is measured alone as well, which shows the part of them that is not
-//! A's doing.
+//! The loads, the scheduler and the limits are those of `crates/lab/tests/cloud.rs`, which runs them in virtual time: A
+//! keeps 128 I/Os of 1 MiB in flight, B has one at a time, 100 reads and 100 writes a second. The limits are the
+//! measured figures of a repaired kernel. The server, the network protocol and the clients are real, so that the
+//! figures include wake-ups, copies and processor time; B is measured alone as well, to show how much of that is not
+//! due to A.
 
 use crate::Result;
 use crate::fio::{Figures, Fio, pause};
@@ -16,19 +16,20 @@ const HELP: &str = "usage: cargo xtask serve-floors [SECONDS]
 
   SECONDS   each of the six runs takes so long, and two seconds before it counts (20)";
 
-/// Each tenant has a half, in which the flood hits no neighbour of an I/O that waits.
+/// Each tenant has a half, so that I/Os of the flood do not merge with waiting I/Os.
 const DEVICE: &str = "cloud,preset=azure-p20";
 /// As in the test in virtual time: the capacity as measured, and room for two of A's I/Os in the disk.
 const SCHEDULER: &str = "mclock:rrandiops=3566,rbps=173471131,inflight_usec=6500,pace_percent=99";
 const EXPORTS: &str = "--export=a,size=256g --export=b,offset=256g,reserve_iops=200 --log=warn";
 const FLOOD: &str = "--rw=randrw --bs=1m --iodepth=128";
 const TENANT: &str = "--rw=randrw --iodepth=1 --rate_iops=100,100";
-/// Seconds before the measurement: A's connection may have all its bytes in flight once it has moved as many.
+/// Seconds before the measurement: A's connection may have all its bytes in flight only after it has transferred as
+/// many.
 const RAMP: u32 = 2;
-/// The least that B has in a second, of the 200 that it asks for.
+/// The least I/Os of B in a second, of the 200 that it asks for.
 const FLOOR: f64 = 199.0;
 
-/// A size of B's I/Os, and the bounds beside it.
+/// A size of B's I/Os, and the limits for it.
 struct Case {
     name: &'static str,
     bs: &'static str,
@@ -57,7 +58,7 @@ struct Measured {
 /// `cargo xtask serve-floors`, see [`HELP`].
 ///
 /// # Errors
-/// If the server or a client fails. Figures are printed, and none of them is an error.
+/// If the server or a client fails. Figures are printed, and no figure is an error.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let seconds = match args {
         [] => 20,
@@ -105,13 +106,13 @@ impl Case {
         };
         let load = format!("{TENANT} --bs={}", self.bs);
         let alone = client("b", &load, seconds)?.wait()?;
-        // A second more, so that A is counted beside it all the time. It is there first: a pace that is above the rate of
-        // the disk lets no tenant of large I/Os in that comes late (`cloud.rs`).
+        // A second longer, so that A is counted while B runs all the time. A starts first: a pace above the rate of the
+        // disk starves a tenant of large I/Os that starts later (`cloud.rs`).
         let tenant = client("b", &load, seconds + 1)?;
         server.connected(1)?;
         let flood = client("a", FLOOD, 3600)?;
         pause(RAMP.into())?;
-        // The server's own counts: fio has waited for its last I/Os when it says its rate.
+        // The server's own counts: fio's rate includes the wait for its last I/Os.
         let counted = server.ctl(&format!("stat --interval={seconds} --count=1"))?;
         let tenant = tenant.wait()?;
         flood.kill()?;

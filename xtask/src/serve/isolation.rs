@@ -1,10 +1,10 @@
-//! `serve-isolation`: shares and latencies of real clients in real time, on a file and on models, with everything at its
-//! default.
+//! `serve-isolation`: shares and latencies of real clients in real time, on a file and on models, with default
+//! settings.
 //!
-//! Two clients of exports with the weights 300 and 100 load a device as much as they can; the parts of the bytes that they have
-//! are compared with those of the weights. Then a client with one read at a time is measured alone, beside two clients that
-//! write as much as they can, and so again with a latency goal. The server is told no number of a device. The server, the wire
-//! and the clients are real, so that their processor time is part of the figures.
+//! Two clients of exports with the weights 300 and 100 load a device as much as they can; their shares of the bytes are
+//! compared with those of the weights. Then a client with one read at a time is measured alone, beside two clients that
+//! write as much as they can, and again with a latency goal. No figure of a device is configured. The server, the
+//! network protocol and the clients are real, so that the figures include their processor time.
 
 use crate::Result;
 use crate::fio::{Figures, Fio, pause};
@@ -24,7 +24,7 @@ struct Device {
     load: &'static str,
     /// Megabytes of each client's export.
     size: u32,
-    /// The latency goal of the client with one read at a time; none: it is not measured.
+    /// The latency goal of the client with one read at a time; empty: not measured.
     goal: &'static str,
 }
 
@@ -67,7 +67,7 @@ const DEVICES: [Device; 5] = [
 ];
 
 const WEIGHTS: [u32; 2] = [300, 100];
-/// The parts of the heavier client in those of the lighter one that count as three.
+/// The ratios of the heavier client's bytes to the lighter one's that count as three.
 const THREE: std::ops::RangeInclusive<f64> = 2.9..=3.1;
 /// Seconds before the measurement, in which the scheduler learns the device.
 const RAMP: f64 = 3.0;
@@ -77,7 +77,7 @@ const READER: &str = "--rw=randread --bs=4k --iodepth=1";
 /// `cargo xtask serve-isolation`, see [`HELP`].
 ///
 /// # Errors
-/// If a server or a client fails. Figures are printed, and none of them is an error.
+/// If a server or a client fails. Figures are printed, and no figure is an error.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let seconds = match args {
         [] => 20,
@@ -100,11 +100,12 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The shares on one device over three seconds: too short for figures, and long enough to tell weights from none.
+/// The shares on one device over three seconds: too short for figures, but long enough to see whether weights have an
+/// effect.
 ///
 /// # Errors
-/// As [`main`], and if the heavier client, with three times the weight, has less than twice the bytes of the other. A busy machine
-/// takes processor time from one client or another, which bends the shares; equal ones pass never.
+/// As [`main`], and if the heavier client, with three times the weight, has less than twice the bytes of the other. A
+/// busy machine takes processor time from the clients, which distorts the shares; equal shares always fail.
 pub(crate) fn test_size() -> Result<()> {
     let rates = DEVICES[1].rates(3)?;
     let text = DEVICES[1].row(rates);
@@ -113,14 +114,14 @@ pub(crate) fn test_size() -> Result<()> {
 }
 
 impl Device {
-    /// A server with exports beside each other, of these names and options, and of this scheduler.
+    /// A server with several exports of these names and options, and with this scheduler.
     fn serve(&self, scheduler: &str, exports: &[(&str, String)]) -> Result<Server> {
         let size = self.size;
         let line = match self.line {
             "" => {
                 let path = target_dir().join("isolation.img");
                 let mib = exports.len() as u32 * size;
-                // Holes would be read from no disk.
+                // Holes would be read without accessing the disk.
                 let fio = "fio --name=layout --rw=write --bs=1m --end_fsync=1";
                 Cmd::new(&format!("{fio} --size={mib}m --filename={}", path.display())).output()?;
                 format!("uring:{}", path.display())
@@ -139,8 +140,8 @@ impl Device {
         Fio::start(&server.uri(name), &server.path(name), &options)
     }
 
-    /// KiB a second of two clients by weight. They are the server's own counts, over a time in which both are busy: the last
-    /// I/Os of fio come after its time.
+    /// KiB a second of two clients by weight: the server's own counts, over a time in which both are busy, since the
+    /// last I/Os of fio end after its time.
     fn rates(&self, seconds: u32) -> Result<[f64; 2]> {
         let exports = WEIGHTS.map(|weight| (format!("w{weight}"), format!(",weight={weight}")));
         let named = exports.each_ref().map(|(name, options)| (name.as_str(), options.clone()));
@@ -163,7 +164,8 @@ impl Device {
         format!("| {name}, `{load}` | {heavy:.2} | {light:.2} | {ratio:.2} | {verdict} |\n")
     }
 
-    /// The latency of single reads: alone, beside two writers under `none` and as the server comes, and with a goal.
+    /// The latency of single reads: alone, beside two writers under `none` and under the server's default, and with a
+    /// goal.
     fn latencies(&self, seconds: u32) -> Result<String> {
         let goal = format!(",p99_read={}", self.goal);
         let rows = [

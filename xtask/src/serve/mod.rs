@@ -1,5 +1,5 @@
-//! Measurements of `blkmqd`, each a verb: beside other servers, of shares, of floors, beside hostile clients, for
-//! long, and through crashes.
+//! Measurements of `blkmqd`, each a verb: compared with other servers, shares, floors, hostile clients, endurance, and
+//! crashes.
 //!
 //! The clients are fio's NBD engine and, for crashes and attacks, [`wire`]. Checks that pass or fail within seconds are in
 //! `interop`; some of them are short runs of these.

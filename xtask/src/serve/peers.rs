@@ -1,9 +1,9 @@
 //! `serve-peers`: the throughput, the latency and the processor time of `blkmqd` and of other NBD servers.
 //!
-//! Each serves its memory or a file on tmpfs over a unix socket to the same fio. In every round all servers have each
-//! workload in turn; the table has medians over the rounds. A server that is not installed is skipped by name. The last
-//! row is the example of `blkmq-nbd`, which only copies: the most that fio on the same processors can take. Below each
-//! table are the ratios of the first row to the others.
+//! Each serves its memory or a file on tmpfs over a unix socket to the same fio. Every round measures all servers under
+//! each workload; the table has medians over the rounds. A server that is not installed is skipped, with a message. The
+//! last row is the example of `blkmq-nbd`, which only copies: the upper limit for fio on the same processors. Below
+//! each table are the ratios of the first row to the others.
 
 use crate::Result;
 use crate::fio::{self, Figures, median};
@@ -117,7 +117,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     measure(plan, &loads)
 }
 
-/// The loads that are asked for, and the other arguments.
+/// (requested loads, other arguments).
 fn chosen(args: &[String]) -> Result<(Vec<Load>, Vec<String>)> {
     let mut rest = args.to_vec();
     let Some(at) = rest.iter().position(|arg| arg == "--load") else { return Ok((loads(), rest)) };
@@ -218,7 +218,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Those that serve their own memory have none.
+        // Servers of their own memory have no file.
         let _ = fs::remove_file(&self.file);
     }
 }
@@ -245,7 +245,8 @@ impl Medians {
     }
 }
 
-/// The first server beside the best foreign one by each measure, and the rates of the others of the workspace beside its.
+/// The first server's ratio to the best foreign one in each measure, and the rates of the workspace's other servers
+/// relative to it.
 fn ratios(peers: &[&Peer], medians: &[Medians]) -> String {
     let Some(ours) = medians.first() else { return String::new() };
     let all = || peers.iter().zip(medians).skip(1);

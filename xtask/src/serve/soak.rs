@@ -1,7 +1,7 @@
-//! `serve-soak`: 64 connections with mixed load that come, go and are killed, and connections without a byte, for long.
+//! `serve-soak`: 64 connections with mixed load that connect, disconnect and are killed, and connections that send
+//! nothing, for a long time.
 //!
-//! After each round nothing of them may be left: no connection, no descriptor; and the memory of the server does not
-//! grow.
+//! After each round no connection and no descriptor of theirs may be left, and the memory of the server must not grow.
 
 use crate::Result;
 use crate::fio::{self, Fio, pause};
@@ -10,7 +10,7 @@ use crate::shell::timed;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Processes of fio, each with [`JOBS`] connections; the exports take them in turn.
+/// Processes of fio, each with [`JOBS`] connections, distributed over the exports.
 const CLIENTS: usize = 16;
 const JOBS: usize = 4;
 const EXPORTS: usize = 4;
@@ -18,14 +18,14 @@ const EXPORTS: usize = 4;
 const SIZE: usize = 32;
 /// The fewest rounds.
 const FEWEST: usize = 4;
-/// Growth of the server's memory, in KiB, from the first half of the rounds to the second, beyond which something is
-/// kept: as much as the clients can have in flight. The allocator keeps the memory of the busiest moment.
+/// The growth of the server's memory, in KiB, from the first half of the rounds to the second, above which there is a
+/// leak: as much as the clients can have in flight. The allocator keeps the memory of the busiest moment.
 const GROWTH: u64 = 32 << 10;
 
 /// `cargo xtask serve-soak [MINUTES]`
 ///
 /// # Errors
-/// If a client reads other data than it wrote or is refused, or something is left of it.
+/// If a client reads other data than it wrote or is refused, or leaves something behind in the server.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let minutes: u64 = args.first().map_or(Ok(10), |minutes| minutes.parse())?;
     crate::shell::build()?;
@@ -43,7 +43,7 @@ pub(crate) fn soak(time: Duration, silent: usize) -> Result<()> {
     let device = format!("memory,size={}", EXPORTS * SIZE);
     let server = Server::blkmq("soak", &device, "bfq", &format!("{exports} --log=error"))?;
     let descriptors = server.descriptors()?;
-    // Memory that was never written is not there yet.
+    // Memory that was never written is not allocated yet.
     for at in 0..EXPORTS {
         let fill = format!("--rw=write --bs=1m --iodepth=4 --size={SIZE}m");
         fio::run(&server.uri(&format!("e{at}")), &server.path("fio"), &fill)?;
@@ -69,7 +69,8 @@ pub(crate) fn soak(time: Duration, silent: usize) -> Result<()> {
     if after > before + GROWTH { Err("the memory of the server grows".into()) } else { Ok(()) }
 }
 
-/// Clients that verify, clients that only load, and clients that are killed, beside connections without a byte.
+/// Clients that verify, clients that only generate load, and clients that are killed, beside connections that send
+/// nothing.
 fn round(server: &Server, number: usize, silent: usize) -> Result<u64> {
     let mut clients = Vec::new();
     for at in 0..CLIENTS {
@@ -86,7 +87,7 @@ fn round(server: &Server, number: usize, silent: usize) -> Result<u64> {
     }
     server.connected((CLIENTS * JOBS) as u64)?;
     for _ in 0..silent {
-        // Refused ones, too, are accepted and closed.
+        // Refused connections are accepted and closed, too.
         drop(UnixStream::connect(server.path("socket"))?);
     }
     pause(0.5)?;

@@ -5,7 +5,7 @@ use crate::fio::pause;
 use crate::nbd::Server;
 use std::fs;
 
-/// Looks at a value that has to change, 20 ms apart: ten seconds.
+/// The most checks of a value that has to change, 20 ms apart: ten seconds.
 const LOOKS: u32 = 500;
 
 impl Server {
@@ -23,7 +23,7 @@ impl Server {
     /// Waits until there are `count` connections.
     ///
     /// # Errors
-    /// If there are not, for some seconds.
+    /// If the number differs after some seconds.
     pub(crate) fn connected(&self, count: u64) -> Result<()> {
         let mut found = 0;
         for _ in 0..LOOKS {
@@ -36,11 +36,10 @@ impl Server {
         Err(format!("{found} connections, expected {count}").into())
     }
 
-    /// Waits until no more than `before` descriptors are open: then the requests of clients that are gone are finished,
-    /// too.
+    /// Waits until at most `before` descriptors are open: then the requests of disconnected clients are finished, too.
     ///
     /// # Errors
-    /// If there are more, for some seconds.
+    /// If there are more after some seconds.
     pub(crate) fn closed(&self, before: usize) -> Result<()> {
         let mut found = 0;
         for _ in 0..LOOKS {

@@ -1,7 +1,7 @@
-//! The NBD that a client needs to write, flush and read: EXPORT_NAME and simple replies.
+//! The subset of NBD that a client needs to write, flush and read: EXPORT_NAME and simple replies.
 //!
-//! Nothing is negotiated and no library stands behind, so that a client ends immediately, with an error, when its
-//! server is killed.
+//! No option is negotiated and no library is involved, so a client ends immediately, with an error, when its server is
+//! killed.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -41,7 +41,7 @@ impl Client {
         client.take(18)?;
         // Fixed newstyle, no zeroes.
         client.send(&3_u32.to_be_bytes())?;
-        // EXPORT_NAME, and no byte of a name.
+        // EXPORT_NAME with an empty name.
         client.send(&option(1, &[]))?;
         client.take(10)?;
         Ok(client)
@@ -52,12 +52,12 @@ impl Client {
         Self(stream)
     }
 
-    /// The connection, which stays open as long as it is kept.
+    /// Returns the connection, which stays open until it is dropped.
     pub(super) fn into_stream(self) -> UnixStream {
         self.0
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     ///
     /// # Errors
     /// If the server is gone, or the socket is full for longer than its timeout.

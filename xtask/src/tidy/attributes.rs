@@ -5,7 +5,7 @@ use super::tree::{File, Finding, Tree};
 
 /// Policies and nouns are pure because they cannot name a clock, a thread or a random map.
 const NO_STD: [&str; 2] = ["core", "sched"];
-/// Crates that may have `unsafe` somewhere; in each, only where [`may_be_unsafe`] says.
+/// Crates that may contain `unsafe`; in each, only where [`may_be_unsafe`] allows it.
 const WITH_UNSAFE: [&str; 9] =
     ["buf", "engine", "layer", "rbd", "remote", "threads", "ublk", "uring", "vhost"];
 

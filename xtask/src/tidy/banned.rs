@@ -6,7 +6,7 @@
 use super::lexer::is_word;
 use super::tree::{File, Finding, Tree};
 
-/// One ban: the names, the places where they are allowed nevertheless, and the remedy.
+/// One ban: the names, the places where they are still allowed, and the remedy.
 struct Ban {
     names: &'static [&'static str],
     /// Whether the name is allowed here.
@@ -26,7 +26,7 @@ impl Place<'_> {
         self.krate.is_some_and(|krate| crates.contains(&krate))
     }
 
-    /// Code that other programs link: no binary, no chore, no example.
+    /// Code that other programs link: not a binary, a chore or an example.
     fn is_library(&self) -> bool {
         let parts = || self.path.split('/');
         let aside = parts().any(|part| matches!(part, "examples" | "benches"));
@@ -59,7 +59,7 @@ const BANS: &[Ban] = &[
                 || programs.iter().any(|part| place.path.contains(part))
                 // A device that is threads.
                 || place.path == "crates/threads/src/pool.rs"
-                // A timer beside a run.
+                // A timer that runs beside a measurement.
                 || place.path == "xtask/src/beside_linux/lateness.rs"
         },
         remedy: "the engine is passive; threads are started in crates/runtime, crates/server or by a program",
@@ -144,7 +144,7 @@ fn check_notes(file: &File, comments: &str, out: &mut Vec<Finding>) {
     }
 }
 
-/// The places of `name` in `code` as whole words.
+/// The offsets of `name` in `code` as whole words.
 pub(super) fn words<'a>(code: &'a str, name: &'a str) -> impl Iterator<Item = usize> + 'a {
     let bytes = code.as_bytes();
     let ends_in_word = name.bytes().last().is_some_and(is_word);

@@ -1,8 +1,8 @@
-//! No circles of imports within a crate, neither of files nor of folders.
+//! No circular imports within a crate, neither between files nor between folders.
 //!
-//! The nodes are files, and an edge is a path in code that is not a test: from `a.rs` to the file that declares the
-//! item, through re-exports if there are any. A parent and its children may use each other, as modules are
-//! meant to. So those edges do not count, and neither do paths that end at the crate's root.
+//! The nodes are files, and an edge is a path in non-test code: from `a.rs` to the file that declares the item, through
+//! re-exports if there are any. Parents and their children may use each other, as modules are meant to. So those edges
+//! do not count, and neither do paths that end at the crate's root.
 
 use super::tree::{Finding, Rust, Tree};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,8 +37,8 @@ pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
     }
 }
 
-/// The circles of the folders of each crate, largest first. A file directly in `src` is a folder of its own here, together
-/// with the folder of its name.
+/// The circles between the folders of each crate, largest first. A file directly in `src` counts as a folder here,
+/// together with the folder of the same name.
 pub(crate) fn of_folders(tree: &Tree) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for (source, modules) in &crates(tree) {
@@ -62,7 +62,7 @@ fn top<'a>(source: &str, path: &'a str) -> &'a str {
     inner.split('/').next().unwrap_or(inner).trim_end_matches(".rs")
 }
 
-/// The files of each source folder that are no tests.
+/// The non-test files of each source folder.
 fn crates(tree: &Tree) -> BTreeMap<&str, Modules<'_>> {
     let mut crates: BTreeMap<&str, Modules<'_>> = BTreeMap::new();
     for (file, rust) in tree.rust() {
@@ -109,7 +109,7 @@ fn is_related(a: &[&str], b: &[&str]) -> bool {
     a.starts_with(b) || b.starts_with(a)
 }
 
-/// The path from the crate's root, of one that begins with `crate`, `self` or `super` in `module`.
+/// The path from the crate's root, given a path in `module` that begins with `crate`, `self` or `super`.
 fn absolute<'a>(module: &[&'a str], words: &[&'a str]) -> Option<Vec<&'a str>> {
     let mut base = match *words.first()? {
         "crate" => Vec::new(),
@@ -126,7 +126,7 @@ fn absolute<'a>(module: &[&'a str], words: &[&'a str]) -> Option<Vec<&'a str>> {
     Some(base)
 }
 
-/// Re-exports that are followed, one behind the other.
+/// The longest chain of re-exports that is followed.
 const MOST_STEPS: u32 = 4;
 
 /// The module that declares the item at `path`.
@@ -148,7 +148,7 @@ fn owner<'a, 'm>(modules: &'m Modules<'a>, path: &[&'a str], steps: u32) -> Opti
     Some(reexport.unwrap_or(module))
 }
 
-/// Returns whether the path behind `code` stands in a `pub use`.
+/// Returns whether the path after `code` is in a `pub use`.
 fn is_exported(code: &str) -> bool {
     let start = code.rfind([';', '}']).map_or(0, |at| at + 1);
     let item = &code[start..];
@@ -191,7 +191,7 @@ fn path_length(code: &str) -> usize {
     code[..end].trim_end_matches(':').len()
 }
 
-/// Adds the paths of a use tree, which is at `offset` of its file and behind `prefix`.
+/// Adds the paths of a use tree at `offset` of its file, each with `prefix`.
 fn tree_of<'a>(
     text: &'a str,
     offset: usize,

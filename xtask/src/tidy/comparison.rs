@@ -1,8 +1,8 @@
 //! Comparison code is absent from a build without the feature `compare`.
 //!
-//! A program that does I/O compiles no lock, no published variant and no hook of the laboratory. The compiler sees to
-//! the uses of these modules, as the step `product` of CI builds without them; this rule sees to their declarations,
-//! and to which crates switch the feature on.
+//! A program that does I/O compiles no lock, no published variant and no hook of the laboratory. The compiler checks
+//! the uses of these modules, since the step `product` of CI builds without them; this rule checks their declarations,
+//! and which crates enable the feature.
 
 use super::tree::{File, Finding, Tree};
 

@@ -1,12 +1,12 @@
-//! Every dependency from outside has a reason.
+//! Every external dependency has a reason.
 //!
 //! The reason is a comment on the line directly above, in `[workspace.dependencies]` of the root manifest. Members
-//! take their dependencies from there, so that no crate can add one without a reason.
+//! inherit their dependencies from there, so no crate can add one without a reason.
 
 use super::tree::{File, Finding, Tree};
 
-/// The manifests of workspaces. The fuzz targets and the lister of public items are workspaces of their own, so that
-/// their dependencies are not the product's.
+/// The manifests of workspaces. The fuzz targets and the lister of public items are separate workspaces, so that their
+/// dependencies are not the product's.
 const ROOTS: [&str; 4] =
     ["Cargo.toml", "fuzz/Cargo.toml", "python/Cargo.toml", "xtask/api/Cargo.toml"];
 

@@ -1,8 +1,8 @@
 //! The permitted dependencies between crates.
 //!
-//! The table is the architecture: every crate but the codecs of NBD, vhost-user and ublk uses `core`, which uses none; policies know nothing of
-//! the engine, the laboratory knows nothing of threads and clocks, and nothing uses the command line. Dependencies of
-//! tests and build scripts are not edges.
+//! The table is the architecture: every crate but the codecs of NBD, vhost-user and ublk uses `core`, which uses none;
+//! policies do not use the engine, the laboratory uses no threads or clocks, and no crate uses the command line.
+//! Dependencies of tests and build scripts are not edges.
 
 use super::tree::{Finding, Tree};
 use crate::Result;

@@ -8,8 +8,8 @@ use crate::Result;
 use proc_macro2::{TokenStream, TokenTree};
 use std::ops::Range;
 
-/// The two halves of a source file: in each, the text of the other half and the inside of every literal are blank. A
-/// byte that is not ASCII is a `?`.
+/// The two halves of a source file: in each, the text of the other half and the contents of literals are blank. A
+/// non-ASCII byte becomes a `?`.
 pub(crate) struct Masked {
     /// Code, with literals reduced to their quotes.
     pub(crate) code: String,
@@ -17,7 +17,7 @@ pub(crate) struct Masked {
     pub(crate) comments: String,
 }
 
-/// The tokens of `source`, of which doc comments are attributes.
+/// The tokens of `source`, in which doc comments are attributes.
 ///
 /// # Errors
 /// If a literal, a comment or a bracket has no end.
@@ -68,7 +68,7 @@ impl Masks<'_> {
         }
     }
 
-    /// All of a number; of a text, its quotes, and the characters in front of and behind them.
+    /// Moves a literal into the code half: all of a number; of a text, its quotes, and its prefix and suffix.
     fn take_literal(&mut self, range: Range<usize>) {
         let text = &self.source[range.clone()];
         let is_quote = ['"', '\''];
@@ -82,7 +82,7 @@ impl Masks<'_> {
         }
     }
 
-    /// From the comments into the code.
+    /// Moves a range from the comments into the code.
     fn take(&mut self, range: Range<usize>) {
         self.code[range.clone()].copy_from_slice(&self.comments[range.clone()]);
         self.blank(range);

@@ -24,7 +24,7 @@ use tree::{Finding, Tree};
 
 type Rule = fn(&Tree, &mut Vec<Finding>);
 
-/// Every rule; adding one here is all it takes.
+/// Every rule; a new one only needs an entry here.
 const RULES: &[Rule] = &[
     edges::check,
     circles::check,
@@ -43,7 +43,7 @@ const RULES: &[Rule] = &[
 /// `cargo xtask tidy`
 ///
 /// # Errors
-/// If any rule is broken; each finding has been printed by then.
+/// If any rule is broken; the findings have been printed then.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     if let Some(arg) = args.first() {
         return Err(format!("tidy takes no argument, got {arg}").into());

@@ -1,6 +1,6 @@
-//! Every line of a registry has its page of documentation.
+//! Every entry of a registry has a page of documentation.
 //!
-//! A policy or device is one file, one page and one registry line; this finds the line without the page.
+//! A policy or device is one file, one page and one registry line; this rule finds the line without a page.
 
 use super::tree::{File, Finding, Tree};
 
@@ -59,7 +59,7 @@ fn public_name<'a>(tree: &'a Tree, krate: &str, module: &str) -> Option<&'a str>
     let file = ["", "/mod"]
         .iter()
         .find_map(|tail| tree.file(&format!("crates/{krate}/src/{module}{tail}.rs")))?;
-    // The code half gives the place, the text the name: a name in a comment does not count.
+    // The code half gives the offset, the text the name, so that a name in a comment does not count.
     let code = &file.rust.as_ref()?.masked.code;
     let start = code.find("name: \"")? + "name: \"".len();
     file.text[start..].split('"').next()

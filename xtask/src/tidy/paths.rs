@@ -1,4 +1,4 @@
-//! Documents that name files must name files that exist.
+//! Documents may only name files that exist.
 //!
 //! A word in backticks counts as a path if it ends in a known extension, or if it has a slash and its first part is a
 //! folder of the workspace or of `crates/`. It may leave out leading folders: `engine/src/lib.rs` and `registry.rs`

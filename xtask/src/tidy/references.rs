@@ -1,7 +1,7 @@
-//! A citation leads somewhere: to a page of the specification and a section of it, or to a decision.
+//! Citations must resolve: to a page of the specification and a section of it, or to a decision.
 //!
 //! A page of the specification is cited by its path in `docs`, with or without `section N` behind it, and a page of
-//! `docs/decisions` as `decision N`. A capital D with a number is a citation of nothing.
+//! `docs/decisions` as `decision N`. A capital D with a number is not a valid citation.
 
 use super::tree::{File, Finding, Tree};
 
@@ -90,7 +90,7 @@ fn decisions(tree: &Tree, file: &File, text: &str, out: &mut Vec<Finding>) {
     }
 }
 
-/// A capital D with one or two digits. With a hyphen behind it, it is part of a product's name.
+/// A capital D with one or two digits. If a hyphen follows, it is part of a product's name.
 fn letters(file: &File, text: &str, out: &mut Vec<Finding>) {
     let mut at = 0;
     for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {

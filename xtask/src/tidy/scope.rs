@@ -1,7 +1,6 @@
 //! Finds the parts of a Rust file that are tests, and its functions.
 //!
-//! It reads tokens and not a syntax tree, so that it sees the functions inside of macros as well. It does not expand
-//! macros.
+//! It reads tokens, not a syntax tree, so that it also sees the functions inside macros. It does not expand macros.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::ops::Range;
@@ -57,7 +56,7 @@ impl Scopes {
         }
     }
 
-    /// Takes up the attribute with which `tokens` begin, if it says that its item is a test.
+    /// Records the attribute at the beginning of `tokens`, if it marks its item as a test.
     fn attribute(&mut self, tokens: &[TokenTree]) {
         let inner = tokens.get(1).is_some_and(|mark| is_mark(mark, '!'));
         let [TokenTree::Group(attribute), item @ ..] = &tokens[1 + usize::from(inner)..] else {
@@ -114,7 +113,7 @@ fn implies_test(predicate: &TokenStream) -> bool {
     }
 }
 
-/// The place of the token with which the first item ends: its body or its semicolon.
+/// The index of the token that ends the first item: its body or its semicolon.
 fn end_of_item(tokens: &[TokenTree]) -> Option<usize> {
     tokens.iter().position(|token| is_body(token) || is_mark(token, ';'))
 }

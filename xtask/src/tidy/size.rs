@@ -1,7 +1,7 @@
 //! The longest permitted files and functions.
 //!
-//! The rule about functions alone does not keep files small, so there are both. The cure for a long file is a type
-//! with a file of its own, not a second file of free functions.
+//! A limit for functions alone does not keep files small, so there are both. To split a long file, move a type into its
+//! own file, not a set of free functions.
 
 use super::tree::{Finding, Tree};
 

@@ -1,5 +1,5 @@
-//! Rules about the text of files: ASCII, clean line ends, a heading, and no path or link that only one machine or one
-//! moment of the web knows.
+//! Rules about the text of files: ASCII, clean line ends, a heading, and no path or link that is valid only on one
+//! machine or for a short time.
 
 use super::tree::{File, Finding, Tree};
 
@@ -33,7 +33,7 @@ fn check_lines(file: &File, out: &mut Vec<Finding>) {
     }
 }
 
-/// Scripts and tests may use a folder for temporary files; nothing else may know one.
+/// Scripts and tests may name a folder for temporary files; other files may not.
 fn check_machine_paths(file: &File, out: &mut Vec<Finding>) {
     if file.path.ends_with(".sh") || file.path == ".ci/run" {
         return;
@@ -63,7 +63,7 @@ fn check_links(file: &File, out: &mut Vec<Finding>) {
     }
 }
 
-/// A `tests.rs` is headed by the file that it belongs to.
+/// A `tests.rs` needs no heading of its own: that of the file that it belongs to counts.
 fn check_heading(file: &File, out: &mut Vec<Finding>) {
     let needs_one = file.rust.is_some() && !file.path.ends_with("/tests.rs");
     if needs_one && !file.text.starts_with("//!") {

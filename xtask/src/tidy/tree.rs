@@ -39,7 +39,7 @@ pub(crate) struct Rust {
 
 impl File {
     /// # Errors
-    /// If it is Rust, and no tokens can be read from it.
+    /// If it is Rust and cannot be split into tokens.
     fn new((path, text): (String, String)) -> Result<Self> {
         let rust = if path.ends_with(".rs") {
             let tokens = tokens(&text).map_err(|error| format!("{path}: {error}"))?;

@@ -1,15 +1,15 @@
 //! Plain words: the subject of a sentence is a noun of the field.
 //!
-//! Counts comments in which a pronoun stands where a noun should: *who*, *somebody*, *nobody* and their like, and clauses
-//! without a noun (*what is due*). English needs one now and then, so that there is a ceiling for each crate and not a
-//! ban. It does not judge anything else about a sentence.
+//! Counts comments in which a pronoun replaces a noun: *who*, *somebody*, *nobody* and the like, and clauses without a
+//! noun (*what is due*). English sometimes needs them, so there is a limit for each crate instead of a ban. No other
+//! property of a sentence is judged.
 
 use super::tree::{File, Finding, Tree};
 use std::collections::BTreeMap;
 
 /// Comment lines with such a word in 1,000, at most.
 const CEILING: usize = 5;
-/// The fewest lines that are judged: a crate with fewer has none to spare.
+/// The fewest lines that are judged; smaller crates would have no allowance.
 const FEWEST: usize = 1_000;
 
 /// They stand for a noun that the reader has to guess.

@@ -1,6 +1,7 @@
-//! A round of the watchdog: the load, the queue and the busy loops that a seed stands for.
+//! A round of the watchdog: the load, the queue and the busy loops determined by a seed.
 //!
-//! One seed gives one round, on every machine, so that a seed in the output is enough to repeat it. Nothing is run here.
+//! The same seed gives the same round on every machine, so a seed in the output is enough to repeat it. Nothing is run
+//! here.
 
 use crate::random::SplitMix64;
 use crate::shell::Cmd;
@@ -17,7 +18,7 @@ const IODEPTHS: [u32; 4] = [1, 2, 8, 32];
 const HW_QUEUE_DEPTHS: [u32; 5] = [1, 2, 4, 32, 128];
 const HW_QUEUES: [Option<u32>; 3] = [None, Some(1), Some(2)];
 const BUSY_LOOPS: [u32; 4] = [0, 1, 2, 4];
-/// One round in so many has threads that pump: few programs do that.
+/// One round in this many has pump threads, which few programs use.
 const PUMP_THREADS_IN: u32 = 8;
 
 /// The drawn parameters.
@@ -30,7 +31,7 @@ pub(super) struct Round {
     /// Threads that write 256 KiB at random places; there may be none.
     writers: Threads,
     hw_queue_depth: u32,
-    /// The device's own number, if nothing is drawn.
+    /// The device's own number if `None`.
     hw_queues: Option<u32>,
     /// In the spelling of `--pump`.
     pump: &'static str,

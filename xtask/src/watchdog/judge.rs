@@ -1,6 +1,6 @@
-//! The judgement of a round: from samples of its process to stalls, and from stalls and latencies to faults.
+//! The verdict on a round: stalls from samples of its process, and faults from stalls and latencies.
 //!
-//! Pure: samples are taken in `run.rs`, and tests make their own.
+//! Pure: `run.rs` takes samples, and tests make their own.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -9,30 +9,30 @@ use std::time::Duration;
 
 /// The first part of a load is not judged: the last threads still prepare themselves.
 const WARM_UP: Duration = Duration::from_millis(200);
-/// Time without a new I/O that makes a stall.
+/// Time without a new I/O that counts as a stall.
 const STALL: Duration = Duration::from_millis(500);
-/// The most that the time between two samples counts. If it is longer, the watchdog had no CPU, and knows nothing of that
+/// The greatest time that counts between two samples. If it is longer, the watchdog had no CPU, and cannot judge that
 /// time.
 const LONGEST_GAP: Duration = Duration::from_millis(100);
-/// A disk that has answered its last request is idle until a thread has a CPU and submits the next one. Beside busy loops
-/// that takes some ticks.
+/// After its last answer, a disk is idle until a thread has a CPU and submits the next request. Beside busy loops this
+/// takes some ticks.
 const WAKE_UP: Duration = Duration::from_millis(100);
-/// A disk that has a request for so long may be the reason for a run that gives its last I/Os up, five seconds after the
-/// load.
+/// If the disk has a request for this long, it may be the reason that a run abandons its last I/Os, five seconds after
+/// the load.
 const GIVES_UP: Duration = Duration::from_secs(4);
-/// A queue of many requests in front of a slow disk makes every one of them wait, and an unlucky one for some rounds.
+/// If many requests queue in front of a slow disk, each of them waits, and an unlucky one for some rounds.
 const QUEUE: u32 = 8;
 
 /// The longest completion latency without a reason.
 fn patience(scheduler: &str) -> Duration {
     match scheduler {
-        // A queue of its tree may have the disk for its time slice while others wait.
+        // One of bfq's queues may have the disk for its time slice while others wait.
         "bfq" => Duration::from_secs(2),
         _ => Duration::from_millis(500),
     }
 }
 
-/// A look at the process and its disk.
+/// A sample of the process and its disk.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     /// Since the start of the process.
@@ -41,19 +41,19 @@ pub(super) struct Sample {
     pub(super) count: u32,
     /// Bytes read and written so far.
     pub(super) bytes: [u64; 2],
-    /// Requests that the disk has, of all programs, and, if no byte has moved since the sample before, workers of the kernel
-    /// that have something to do; `None` if the disk cannot be seen.
+    /// Requests at the disk, of all programs, and, if no byte has moved since the previous sample, busy kernel workers;
+    /// `None` if the disk cannot be observed.
     pub(super) in_flight: Option<u64>,
-    /// Threads by state and system call. Taken only if no byte has moved since the sample before.
+    /// Threads by state and system call. Taken only if no byte has moved since the previous sample.
     pub(super) threads: BTreeMap<String, u32>,
 }
 
 /// The side that has the requests during a stall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
-    /// The disk has some all the time, but for the end of it.
+    /// The disk has requests throughout, except at the end of the stall.
     Disk,
-    /// The disk is idle: requests lie in the queue.
+    /// The disk is idle: requests are stuck in the queue.
     Ours,
     /// The disk cannot be seen.
     Unknown,
@@ -80,16 +80,16 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// The time from its begin, when it has all threads and a byte moves, until a thread ends. Memory is prepared before
-    /// it, which takes seconds if the process has no CPU. Its last part is the wait for the last I/Os, which may lie as
-    /// well.
+    /// The time from the beginning of the load, when all threads exist and a byte moves, until a thread ends. Preparing
+    /// memory before takes seconds if the process has no CPU. The last part is the wait for the last I/Os, which may be
+    /// stuck as well.
     fn window(&self, samples: &[Sample]) -> Range<Duration> {
         let runs =
             |sample: &Sample| sample.count > self.threads && sample.bytes != samples[0].bytes;
         let Some(begun) = samples.iter().position(runs) else {
             return Duration::ZERO..Duration::ZERO;
         };
-        // Signals and pumps have threads, too, and end after the load. Threads of the kernel may come later, and hide the
+        // Signals and pumps have threads, too, which end after the load. Kernel threads may come later, and hide the
         // end of as many others.
         let has_ended = |sample: &&Sample| sample.count < samples[begun].count;
         let end = samples[begun..].iter().find(has_ended);
@@ -140,16 +140,16 @@ fn length<S: Borrow<Sample>>(samples: &[S]) -> Duration {
     samples.windows(2).map(|pair| (at(&pair[1]) - at(&pair[0])).min(LONGEST_GAP)).sum()
 }
 
-/// The longest time without a new I/O in which the disk had requests at each look, in the whole life of the process: the
-/// last requests may come later than the end of the load. A disk that cannot be seen is taken to have some.
+/// The longest time without a new I/O in which every sample shows requests at the disk, in the whole life of the
+/// process: the last requests may end after the load. A disk that cannot be observed is assumed to have some.
 fn longest_wait_for_disk(samples: &[Sample]) -> Duration {
     let is_busy = |sample: &Sample| sample.in_flight != Some(0);
     let still = samples.chunk_by(|a, b| a.bytes == b.bytes && is_busy(a) && is_busy(b));
     still.map(length).max().unwrap_or_default()
 }
 
-/// The longest time without a look, beyond which a time between samples does not count. The machine, or the CPUs that
-/// busy loops share with the process, had other work then.
+/// The longest time between samples, above which a gap does not count. The machine, or the CPUs that busy loops share
+/// with the process, had other work then.
 fn longest_blackout(samples: &[Sample]) -> Duration {
     let gaps = samples.windows(2).map(|pair| pair[1].at - pair[0].at);
     gaps.filter(|gap| *gap > LONGEST_GAP).max().unwrap_or_default()
@@ -158,11 +158,12 @@ fn longest_blackout(samples: &[Sample]) -> Duration {
 /// The figures of a run that ended well.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Results {
-    /// In a second.
+    /// I/Os a second.
     pub(super) reads: f64,
     /// The longest completion latency, of reads and writes.
     pub(super) longest: Duration,
-    /// The median, of the direction that has the longer one. Unlike the mean, it says nothing of the few that lie.
+    /// The median latency, of the direction in which it is longer. Unlike the mean, it is not affected by a few stuck
+    /// I/Os.
     pub(super) median: Duration,
 }
 
@@ -174,9 +175,9 @@ pub(super) struct Verdict {
     pub(super) disk: Duration,
     /// See [`longest_blackout`].
     pub(super) blackout: Duration,
-    /// Looks at the load, and those of them with an idle disk.
+    /// (samples of the load, those with an idle disk).
     pub(super) idle: [usize; 2],
-    /// In words; a round without any has passed.
+    /// Descriptions; a round without any has passed.
     pub(super) faults: Vec<String>,
 }
 
@@ -187,7 +188,7 @@ impl Verdict {
     }
 }
 
-/// Judges a round by its samples and by the end of its process: results, or the reason for having none.
+/// The verdict on a round, from its samples and the end of its process: results, or the reason why there are none.
 pub(super) fn verdict(load: &Load, samples: &[Sample], end: &Result<Results, String>) -> Verdict {
     let within = within(samples, load.window(samples));
     let stalls = stalls(&within);
@@ -228,7 +229,8 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// A sample each 20 ms, with all threads, and nothing moved before the second one. A part has the milliseconds of its end, whether bytes move, and the requests of the disk.
+    /// A sample every 20 ms, with all threads, in which no byte moves before the second one. A part is (milliseconds of
+    /// its end, whether bytes move, requests at the disk).
     fn life(parts: &[(u64, bool, Option<u64>)]) -> Vec<Sample> {
         let (mut samples, mut at, mut bytes) = (Vec::new(), 0, 0);
         for &(end, moves, in_flight) in parts {

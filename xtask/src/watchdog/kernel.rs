@@ -1,6 +1,6 @@
-//! The kernel's accounts of a process and of a disk, as `/proc` and `/sys` print them.
+//! The kernel's accounting of a process and of a disk, as in `/proc` and `/sys`.
 //!
-//! A text that is not understood gives nothing. A process that ends while it is looked at has no text, and that is no
+//! A text that cannot be parsed gives `None`. A process that has ended in the meantime has no text, which is not an
 //! error either.
 
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 /// Threads of a process, by state and system call: `("S 202", 64)`.
 pub(super) type Threads = BTreeMap<String, u32>;
 
-/// The bytes that a process has had read and written by block devices so far. They are counted when the request goes
-/// into the device's queue in the kernel.
+/// The bytes that block devices have read and written for a process so far. They are counted when the request enters
+/// the device's queue in the kernel.
 ///
-/// Returns nothing if it has ended.
+/// Returns `None` if it has ended.
 pub(super) fn bytes(pid: u32) -> Option<[u64; 2]> {
     parse_bytes(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
 }
@@ -26,17 +26,17 @@ fn parse_bytes(io: &str) -> Option<[u64; 2]> {
     Some([number("read_bytes")?, number("write_bytes")?])
 }
 
-/// The number of threads of a process, or nothing if it has ended.
+/// The number of threads of a process, or `None` if it has ended.
 pub(super) fn thread_count(pid: u32) -> Option<u32> {
     parse_thread_count(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The 18th word behind the name, which may have blanks and parentheses in it.
+/// The 18th word after the name, which may contain blanks and parentheses.
 fn parse_thread_count(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(17)?.parse().ok()
 }
 
-/// The threads of a process. Threads that end during the look are left out.
+/// The threads of a process. Threads that end while this runs are left out.
 pub(super) fn threads(pid: u32) -> Threads {
     let mut threads = Threads::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
@@ -49,17 +49,17 @@ pub(super) fn threads(pid: u32) -> Threads {
     threads
 }
 
-/// State and system call. The name of the thread, in parentheses, may have blanks and parentheses in it.
+/// State and system call. The name of the thread, in parentheses, may contain blanks and parentheses.
 fn thread(stat: &str, syscall: &str) -> Option<String> {
     let state = stat.rsplit_once(')')?.1.split_whitespace().next()?;
     let call = syscall.split_whitespace().next()?;
     Some(format!("{state} {call}"))
 }
 
-/// Workers of the kernel that are ready to run and have no CPU, or wait for a disk.
+/// The number of kernel workers that are ready to run without having a CPU, or that wait for a disk.
 ///
-/// A write past the page cache is done when such a worker has seen to it. Beside busy loops the worker may get no CPU for a
-/// while, and then the disk is idle.
+/// A write past the page cache completes only after such a worker has run. Beside busy loops the worker may get no CPU
+/// for a while, and then the disk is idle.
 pub(super) fn busy_workers() -> u64 {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let stats =
@@ -81,7 +81,7 @@ pub(super) struct Disk {
 impl Disk {
     /// The disk that holds `file`, or that `file` is.
     ///
-    /// Returns nothing if the file system is in memory, or hides its devices, as overlayfs and btrfs do.
+    /// Returns `None` if the file system is in memory, or hides its devices, as overlayfs and btrfs do.
     pub(super) fn of(file: &Metadata) -> Option<Self> {
         let is_device = file.file_type().is_block_device();
         Self::in_sysfs(Path::new("/sys"), if is_device { file.rdev() } else { file.dev() })
@@ -98,7 +98,7 @@ impl Disk {
         disk.in_flight().map(|_| disk)
     }
 
-    /// The requests, of all programs, that it has at this moment.
+    /// The current number of requests at the disk, of all programs.
     pub(super) fn in_flight(&self) -> Option<u64> {
         parse_in_flight(&fs::read_to_string(&self.inflight).ok()?)
     }

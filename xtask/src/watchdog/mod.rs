@@ -1,9 +1,9 @@
-//! `watchdog`: looks for I/Os that lie in the queue while the disk is idle and the threads of the program sleep.
+//! `watchdog`: looks for I/Os that are stuck in the queue while the disk is idle and the threads of the program sleep.
 //!
-//! It runs `blkmq bench` on a file, again and again, each time with other threads, depths, schedulers and busy loops
-//! beside it, and looks at the process and at its disk every 20 ms. Models check that no wake-up is lost; this looks for
-//! one in the whole program, with real threads on too few CPUs. `draw.rs` draws a round, `run.rs` runs it, and `judge.rs`
-//! judges it.
+//! It repeatedly runs `blkmq bench` on a file, each time with other threads, depths, schedulers and busy loops, and
+//! samples the process and its disk every 20 ms. Models check that no wake-up is lost; this looks for lost ones in the
+//! whole program, with real threads on too few CPUs. `draw.rs` draws a round, `run.rs` runs it, and `judge.rs` judges
+//! it.
 
 mod draw;
 mod judge;
@@ -29,9 +29,9 @@ const HELP: &str = "usage: cargo xtask watchdog [OPTION]...
   --blkmq PATH   run this program instead of building one
   --help         this";
 
-/// Shorter waits are everyday ones.
+/// Shorter waits are normal.
 const WORTH_TELLING: Duration = Duration::from_millis(200);
-/// Of the file, in MiB.
+/// The size of the file, in MiB.
 const SIZE: u64 = 1024;
 
 /// The chosen work.
@@ -48,7 +48,7 @@ impl Options {
         Self { time, seed: 1, file: None, blkmq: None }
     }
 
-    /// Returns nothing if the help is asked for.
+    /// Returns `None` if the help is requested.
     fn parse(args: &[String]) -> Result<Option<Self>> {
         let mut options = Self::for_time(Duration::from_secs(60));
         let mut args = args.iter();
@@ -81,7 +81,7 @@ fn number(word: &str) -> Result<u64> {
 /// `cargo xtask watchdog`, see [`HELP`].
 ///
 /// # Errors
-/// If I/Os lay in the queue, a run failed, or the words are not understood.
+/// If I/Os were stuck in the queue, a run failed, or the words are not understood.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     match Options::parse(args)? {
         Some(options) => rounds(&options),
@@ -114,7 +114,7 @@ struct Place {
     file: PathBuf,
     disk: Option<Disk>,
     folder: PathBuf,
-    /// The file was made here, and is removed in the end.
+    /// The file was created here, and is removed at the end.
     is_own: bool,
 }
 
@@ -127,7 +127,7 @@ impl Drop for Place {
 }
 
 impl Place {
-    /// Builds the program and makes the file, unless the options name them.
+    /// Builds the program and creates the file, unless the options name them.
     fn prepare(options: &Options) -> Result<Self> {
         let folder = target_dir().join("watchdog");
         fs::create_dir_all(&folder)?;
@@ -203,7 +203,7 @@ fn found(path: &Path) -> Result<PathBuf> {
     fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// Checks a regular file, of so many bytes and so many blocks of 512 bytes.
+/// Checks a regular file of `len` bytes that occupies `blocks` blocks of 512 bytes.
 fn suits(len: u64, blocks: u64) -> std::result::Result<(), String> {
     if len < SIZE << 20 {
         return Err(format!("it is smaller than {SIZE} MiB"));

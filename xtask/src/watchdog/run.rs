@@ -1,6 +1,6 @@
 //! A process under watch, and busy loops beside it.
 //!
-//! It takes samples and judges nothing.
+//! Takes samples; the verdict is in `judge.rs`.
 
 use super::judge::Sample;
 use super::kernel::{self, Disk};
@@ -14,17 +14,17 @@ use std::time::Duration;
 
 /// Between two samples.
 const PERIOD: Duration = Duration::from_millis(20);
-/// A process that has not ended by then never will: it gives its last I/Os up five seconds after the load.
+/// A process that has not ended by then never will: it abandons its last I/Os five seconds after the load.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The life of a process.
 pub(super) struct Life {
     pub(super) samples: Vec<Sample>,
-    /// The exit status; none if the process had to be killed.
+    /// The exit status; `None` if the process had to be killed.
     pub(super) status: Option<ExitStatus>,
 }
 
-/// Processes that are killed when this is dropped, also on the way out with an error.
+/// Processes that are killed when this is dropped, even after an error.
 struct Killed(Vec<Child>);
 
 impl Drop for Killed {
@@ -37,14 +37,14 @@ impl Drop for Killed {
     }
 }
 
-/// Runs `cmd` beside busy loops, with its output in `log`, and looks at it and at its disk until it has ended.
+/// Runs `cmd` beside busy loops, with its output in `log`, and samples it and its disk until it has ended.
 ///
 /// # Errors
-/// If a process cannot be started, or the kernel does not tell its end.
+/// If a process cannot be started, or the kernel does not report its end.
 pub(super) fn watch(cmd: &Cmd, log: &Path, disk: Option<&Disk>, busy_loops: u32) -> Result<Life> {
     let mut loops = Killed(Vec::new());
     for _ in 0..busy_loops {
-        // The limit ends the loop if this program is killed and cannot.
+        // The limit ends the loop if this program is killed and cannot end it.
         let busy = Cmd::new("sh -c").arg("ulimit -t 60; while :; do :; done");
         loops.0.push(busy.start(File::open("/dev/null")?)?);
     }
@@ -71,7 +71,7 @@ fn look(pid: u32, disk: Option<&Disk>, at: Duration, before: Option<&Sample>) ->
     let is_still = before.is_some_and(|before| before.bytes == bytes);
     let mut threads = kernel::Threads::new();
     if is_still {
-        // Of a hundred threads that takes two milliseconds, which a process that works should have.
+        // With a hundred threads this takes two milliseconds, which a working process should not lose.
         threads = kernel::threads(pid);
         in_flight = in_flight.map(|requests| requests + kernel::busy_workers());
     }

@@ -1,6 +1,6 @@
-//! The surroundings of the runs of `bench --threads`: the file or the loop device, and the busy loops.
+//! The environment of the runs of `bench --threads`: the file or the loop device, and the busy loops.
 //!
-//! All of them go when [`Beside`] is dropped, and if this program is killed: a [`Guard`] undoes them.
+//! All of it is removed when [`Beside`] is dropped, and if this program is killed: a [`Guard`] undoes it.
 
 use super::plan::{Place, Plan};
 use crate::Result;
@@ -10,13 +10,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-/// Loops of shell, each of which takes the CPU that it gets.
+/// Shell loops that use all the CPU time they can get.
 const LOOPS: u32 = 2;
 const LOOP: &str = "while :; do :; done";
 /// A folder of memory.
 const TMPFS: &str = "/dev/shm";
 
-/// The surroundings; dropping them ends the loops and removes the file and the device.
+/// The environment; dropping it ends the loops and removes the file and the device.
 pub(super) struct Beside {
     path: String,
     loops: Vec<Child>,
@@ -67,7 +67,7 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // The guard ends the loops; here they are only waited for, so that none is left as a zombie.
+        // The guard ends the loops; here they are only waited for, so that none becomes a zombie.
         drop(self.guard.take());
         for child in &mut self.loops {
             let _ = child.wait();
@@ -75,7 +75,7 @@ impl Drop for Beside {
     }
 }
 
-/// The file or device that an option names.
+/// The file or device given by an option.
 fn given(path: &Path, size: u64) -> Result<PathBuf> {
     let about = fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
     if about.is_file() && about.len() < size << 20 {
@@ -84,7 +84,7 @@ fn given(path: &Path, size: u64) -> Result<PathBuf> {
     Ok(path.to_owned())
 }
 
-/// A new file of random bytes in a folder of its own.
+/// A new file of random bytes in its own folder.
 fn filled(parent: &Path, plan: &Plan, guard: &mut Guard) -> Result<PathBuf> {
     let folder = parent.join(format!("blkmq-threads-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
@@ -96,8 +96,8 @@ fn filled(parent: &Path, plan: &Plan, guard: &mut Guard) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// A path as text that fio, blkmq and the shell of the guard take as one path: fio divides at colons, the parameters of a
-/// device are divided at commas, and the shell divides at blanks.
+/// A path as text that fio, blkmq and the guard's shell all read as one path: fio splits at colons, the parameters of a
+/// device are split at commas, and the shell splits at blanks.
 fn plain(path: &Path) -> Result<String> {
     let text = path.to_str().filter(|text| !text.contains([',', ':', ' ']));
     let text = text.ok_or_else(|| format!("a comma, colon or blank in {}", path.display()))?;

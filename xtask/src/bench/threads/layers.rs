@@ -1,4 +1,4 @@
-//! `bench --layers`: a stripe of two files, beside the two files themselves with a program for each.
+//! `bench --layers`: a stripe of two files, compared with the two files themselves with a program for each.
 //!
 //! Both sides have two threads, each with as many I/Os in flight, in its own half of the bytes. The two programs run at the same
 //! time, and their rates add up. The scheduler is `none`, and every other setting has its default. A round is a run of each side,
@@ -46,10 +46,10 @@ pub(in super::super) fn main(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// The size that the words behind `--layers` ask for.
+/// The size given by the words behind `--layers`.
 ///
 /// # Errors
-/// If an option is unknown, lacks its word or has a wrong one.
+/// If an option is unknown, or its word is missing or wrong.
 pub(in super::super) fn parse(args: &[String]) -> Result<Plan> {
     let mut plan = Plan::of_layers();
     let mut args = args.iter();

@@ -1,9 +1,9 @@
-//! `bench --threads`: many threads on one file, beside fio's io_uring engine with as many threads.
+//! `bench --threads`: many threads on one file, compared with fio's io_uring engine with as many threads.
 //!
 //! A row is a number of threads and a depth. A round of a row is a run of fio and then one of `blkmq bench` with each
-//! scheduler, so that the ratio of a scheduler is that to the fio of its own round. The table has the medians over the
-//! rounds and marks those that miss their bounds. Nothing is written down and nothing fails because it is slow: the
-//! figures mean something on a machine that does nothing else.
+//! scheduler; the ratio of a scheduler is that to fio in the same round. The table has the medians over the rounds and
+//! marks those that miss their bounds. Nothing is recorded, and slow results do not fail: the figures are only
+//! meaningful on an otherwise idle machine.
 
 mod beside;
 pub(super) mod layers;
@@ -20,7 +20,7 @@ use plan::{Direction, Row};
 use sample::Sample;
 use table::{Bounds, Line, Round, Within};
 
-/// The heads of the columns: of the second one, and the names of both sides.
+/// The heads of the columns: that of the second one, and the names of both sides.
 const HEADS: [&str; 3] = ["scheduler", "ours", "fio's"];
 
 /// Measures all rows and prints a table for each direction.
@@ -40,7 +40,7 @@ pub(super) fn main(plan: &Plan) -> Result<()> {
         let mut lines = Vec::new();
         for row in &plan.rows {
             let measured = measure(plan, *row, *direction, &beside)?;
-            // The whole takes long, and may be interrupted.
+            // The whole takes long, and may be interrupted: so each table is printed at once.
             println!("{}", table::table(&measured, HEADS, &mut Within::default()));
             lines.extend(measured);
         }
@@ -84,7 +84,7 @@ fn about(machine: &Machine) -> String {
     format!("{cpu}, {cores} cores, Linux {kernel}, {fio}, commit {commit}, load before {load}")
 }
 
-/// The commands of the first row; those of the others have other numbers.
+/// The commands of the first row; those of the others differ in their numbers.
 fn commands(plan: &Plan, path: &str) -> Vec<Cmd> {
     let Some(&row) = plan.rows.first() else { return Vec::new() };
     let of = |direction: &Direction| {

@@ -1,4 +1,4 @@
-//! The size of `bench --threads`, as its options ask for it, and the commands of both sides.
+//! The size of `bench --threads`, from its options, and the commands of both sides.
 //!
 //! Both sides get the same words for the load. Ours gets no other setting: the defaults are compared.
 
@@ -26,7 +26,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// The kind of the I/Os, all of 4 KiB at random places.
+/// The direction of the I/Os, all of 4 KiB at random offsets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Direction {
     Read,
@@ -46,9 +46,9 @@ impl Direction {
 /// The target of the I/Os.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Place {
-    /// A file in the build folder, made for the measurement.
+    /// A file in the build folder, created for the measurement.
     File,
-    /// A loop device over a file on tmpfs, made for the measurement.
+    /// A loop device over a file on tmpfs, created for the measurement.
     Loop,
     /// A file or a device that is there, by its absolute path.
     Given(PathBuf),
@@ -102,7 +102,7 @@ impl Plan {
         Self { rounds, milliseconds, size, ..Self::of_layers() }
     }
 
-    /// A run of every kind, to see that it works. The figures mean nothing.
+    /// A run of every kind, to check that it works. The figures mean nothing.
     pub(crate) fn test_size() -> Self {
         Self {
             rows: vec![Row { threads: 2, depth: 8 }],
@@ -117,10 +117,10 @@ impl Plan {
         }
     }
 
-    /// The size that the words behind `--threads` ask for.
+    /// The size given by the words behind `--threads`.
     ///
     /// # Errors
-    /// If an option is unknown, lacks its word or has a wrong one.
+    /// If an option is unknown, or its word is missing or wrong.
     pub(crate) fn parse(args: &[String]) -> Result<Self> {
         let mut plan = Self::full();
         let (mut write, mut both) = (false, false);
@@ -157,7 +157,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns whether the program that is measured is built here, and not named by an option.
+    /// Returns whether the measured program is built here, not given by an option.
     pub(crate) fn builds(&self) -> bool {
         self.program == BLKMQ
     }
@@ -204,7 +204,7 @@ impl Plan {
         words(bench.arg(format!("--device=uring:{path}")), &self.load(row, direction))
     }
 
-    /// The run that makes a file, with random bytes in it, since holes are read without asking the disk.
+    /// The run that creates a file with random bytes, since holes are read without accessing the disk.
     pub(super) fn fill(&self, path: &Path) -> Cmd {
         let device = format!("--device=uring:{},size={}", path.display(), self.size);
         self.bench("--scheduler=none --rw=randread --bs=4k --number_ios=1 --output-format=json")

@@ -1,7 +1,7 @@
 //! The figures of one run, from the JSON of fio or of `blkmq bench`, which has fio's form.
 //!
-//! CPU time is that of the threads of the load while they measure, by each program's own account of them. So the start of
-//! a program, which takes fio longer than ours, is not in it.
+//! CPU time is that of the load's threads while they measure, as each program reports it. So it does not include the
+//! start of a program, which takes fio longer than ours.
 
 use super::super::figures::{check, jobs};
 use crate::Result;
@@ -14,7 +14,8 @@ pub(super) struct Sample {
     pub(super) rate: f64,
     /// Microseconds of CPU time for an I/O.
     pub(super) cpu: f64,
-    /// Microseconds of the 99th percentile, submission included: at depth 1 ours submits with the call by which it sleeps.
+    /// Microseconds of the 99th percentile, submission included: at depth 1 our submission is part of the system call
+    /// that sleeps.
     pub(super) p99: f64,
     /// Context switches for an I/O.
     pub(super) switches: f64,
@@ -47,7 +48,7 @@ impl Sample {
         })
     }
 
-    /// Of two runs at the same time: what an I/O of either costs, and the longer one of the times.
+    /// Combines two concurrent runs: the sum of the rates, the mean cost of an I/O, and the longer of the times.
     pub(super) fn and(self, other: Self) -> Self {
         let rate = self.rate + other.rate;
         let mean = |one: f64, two: f64| (one * self.rate + two * other.rate) / rate;

@@ -1,4 +1,4 @@
-//! The table of `bench --threads` and `bench --layers`: ratios to the other side, each beside its bound.
+//! The table of `bench --threads` and `bench --layers`: ratios to the other side, each with its bound.
 //!
 //! A ratio is taken within a round, and the median of the ratios decides. A rate is better above 1, a cost below it.
 
@@ -39,12 +39,12 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// A stripe of two files beside the files.
+    /// The bounds of a stripe of two files compared with the files.
     pub(super) fn of_a_layer() -> Self {
         Self { rate: Bound::AtLeast(0.97), cpu: Bound::AtMost(1.1), p99: Bound::None }
     }
 
-    /// Policies that keep an account of each program may cost more. Beside busy loops the kernel shares the CPUs out, and
+    /// Policies that keep an account of each program may cost more. Beside busy loops the kernel divides the CPUs, and
     /// only the rate is judged.
     pub(super) fn of(scheduler: &str, busy: bool) -> Self {
         let (rate, cost) = match scheduler {
@@ -66,7 +66,7 @@ pub(super) struct Within {
 }
 
 impl Within {
-    /// Counts a ratio, and returns the mark behind it. A ratio that is missing keeps no bound.
+    /// Counts a ratio, and returns the mark to print behind it. A missing ratio counts as out of bounds.
     fn mark(&mut self, ratio: Option<f64>, bound: Bound) -> &'static str {
         let is_kept = match bound {
             Bound::None => return "",
@@ -92,7 +92,7 @@ impl Line {
         self.rounds.iter().map(ratio).filter(|ratio| ratio.is_finite()).collect()
     }
 
-    /// The medians of a figure: ours, and the other side's.
+    /// The medians of a figure: (ours, the other side's).
     fn both(&self, figure: fn(&Sample) -> f64) -> [f64; 2] {
         let of = |side: fn(&Round) -> &Sample| {
             let figures: Vec<f64> = self.rounds.iter().map(|round| figure(side(round))).collect();

@@ -1,4 +1,4 @@
-//! The check of the driver itself: it sees the page, and hears its errors.
+//! Checks the driver itself: it sees the page and receives its errors.
 
 use super::super::Outcome;
 use super::{Browser, Scheme};
@@ -16,7 +16,7 @@ const BAD: &str = "<!doctype html><html lang=en><title>bad</title><link rel=icon
     <meta http-equiv=Content-Security-Policy content=\"default-src 'self' 'unsafe-inline'\">\
     <script>fetch('http://127.0.0.1:9/elsewhere').catch(()=>{});nothing()</script>";
 
-/// A good page is clicked, typed into and looked at; a bad one is not quiet.
+/// Clicks, types and reads work on a good page; the errors of a bad one are reported.
 pub(in crate::interop) fn check() -> Result<Outcome> {
     let mut browser = Browser::start("self")?;
     let file = browser.folder.join("page.html");

@@ -20,7 +20,7 @@ const NAMED: [(&str, u32, &str); 10] = [
 /// The bit of the shift key.
 const SHIFT: u32 = 8;
 
-/// Down and up. `Shift+Tab` is a name, too.
+/// The events for key down and key up. `Shift+Tab` is a name, too.
 pub(super) fn press(name: &str) -> Result<[Value; 2]> {
     let (modifiers, name) = match name.strip_prefix("Shift+") {
         Some(name) => (SHIFT, name),

@@ -1,9 +1,9 @@
-//! Chromium without a window, for checks of pages: it opens them, presses keys, and hears every complaint.
+//! Headless Chromium, for checks of pages: it opens them, presses keys, and collects every error and warning.
 //!
-//! It is driven over two pipes by the protocol of its own tools (DevTools), as Puppeteer drives it, so that nothing but
-//! Debian's package is needed. A browser has one tab and a profile of its own. A check gives it an address, asks with
-//! [`eval`](Browser::eval) and [`until`](Browser::until), acts with [`click`](Browser::click) and
-//! [`key`](Browser::key), and ends with [`assert_quiet`](Browser::assert_quiet).
+//! It is controlled over two pipes by its DevTools protocol, as Puppeteer does, so that only Debian's package is
+//! needed. A browser has one tab and its own profile. A check opens an address, asks with [`eval`](Browser::eval) and
+//! [`until`](Browser::until), acts with [`click`](Browser::click) and [`key`](Browser::key), and ends with
+//! [`assert_quiet`](Browser::assert_quiet).
 
 mod check;
 mod keys;
@@ -21,16 +21,16 @@ pub(super) use check::check;
 /// The program.
 pub(crate) const CHROMIUM: &str = "chromium";
 
-/// No window, no automatic requests to the network, and nothing of a user's profile.
+/// No window, no automatic network requests, and no data of a user's profile.
 const FLAGS: &str = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --no-default-browser-check \
                      --disable-background-networking --disable-component-update --disable-sync --disable-extensions \
                      --disable-default-apps --disable-domain-reliability --hide-scrollbars --mute-audio \
                      --disable-dev-shm-usage --password-store=basic --metrics-recording-only";
 
-/// Seconds after which a browser is ended, whatever it does: a check that hangs fails.
+/// Seconds after which a browser is killed in any case: a check that hangs fails.
 const PATIENCE: u32 = 240;
 
-/// How [`Browser::until`] looks: every 50 ms, for 20 s.
+/// The interval of [`Browser::until`]: every 50 ms, for 20 s.
 const LOOK_MS: u32 = 50;
 const LOOKS: u32 = 400;
 
@@ -57,10 +57,10 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// Starts one; `name` is for its folder.
+    /// Starts a browser; `name` is for its folder.
     ///
     /// # Errors
-    /// If it does not start; then with its own message.
+    /// If it does not start; the error has its own message.
     pub(crate) fn start(name: &str) -> Result<Self> {
         let folder = format!("blkmq-browser-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
@@ -101,7 +101,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Calls a method of the protocol, and hears the events on the way.
+    /// Calls a method of the protocol, and collects the events that arrive before its answer.
     ///
     /// # Errors
     /// If the browser refuses, or has ended.
@@ -158,7 +158,7 @@ impl Browser {
         if let Some(error) = opened["errorText"].as_str() {
             return Err(format!("{address}: {error}").into());
         }
-        // Only the part after the # differs: nothing was loaded.
+        // Only the part after the # differs, so no page was loaded.
         if opened["loaderId"].is_null() {
             self.call("Page.reload", &json!({}))?;
         }
@@ -188,7 +188,7 @@ impl Browser {
     /// Waits until an expression is true, and returns its value.
     ///
     /// # Errors
-    /// If it is not, for some seconds, or throws.
+    /// If it is not true after some seconds, or throws.
     pub(crate) fn until(&mut self, expression: &str) -> Result<Value> {
         let script = format!(
             "(async () => {{ for (let n = 0; n < {LOOKS}; n += 1) {{ const found = ({expression}); \
@@ -200,10 +200,10 @@ impl Browser {
         }
     }
 
-    /// Clicks on the middle of the element that a selector of CSS finds, where a user would.
+    /// Clicks on the middle of the element that a CSS selector finds, where a user would click.
     ///
     /// # Errors
-    /// If there is none, or something covers it.
+    /// If there is no such element, or another one covers it.
     pub(crate) fn click(&mut self, selector: &str) -> Result<()> {
         let selector = json!(selector);
         let place = self.eval(&format!(
@@ -223,7 +223,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Presses a key and lets it go: a character, or a name as in [`keys`].
+    /// Presses and releases a key: a character, or a name as in [`keys`].
     ///
     /// # Errors
     /// If there is no such key.
@@ -244,7 +244,7 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", &size).map(drop)
     }
 
-    /// The user prefers this scheme, and no motion.
+    /// Emulates a user who prefers this scheme, and no motion.
     ///
     /// # Errors
     /// If the browser has ended.
@@ -274,7 +274,8 @@ impl Browser {
         &self.requests
     }
 
-    /// Nothing was complained about so far, and every request went to an address that begins with `home`.
+    /// Checks that the page reported no error or warning so far, and that every request went to an address that begins
+    /// with `home`.
     ///
     /// # Errors
     /// Otherwise.
@@ -300,7 +301,7 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         self.pipe.close();
-        // A folder that is left over does no harm.
+        // A leftover folder does no harm.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

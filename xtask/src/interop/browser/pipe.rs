@@ -1,4 +1,4 @@
-//! The two pipes of a browser: messages of JSON, each with a zero byte behind it.
+//! The two pipes of a browser: JSON messages, each followed by a zero byte.
 
 use crate::Result;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! The kernel's own recording of its block layer, made in a guest: its binary records and blkparse's text of them are one
-//! trace for `blkmq trace` and `blkmq replay`, and the counts are those of blkparse.
+//! The kernel's own recording of its block layer, made in a guest: `blkmq trace` and `blkmq replay` must read its
+//! binary records and blkparse's text as one trace, with the counts of blkparse.
 
 use super::super::Outcome;
 use super::super::folder::Folder;
@@ -12,10 +12,11 @@ use std::path::Path;
 
 /// The records and the text.
 const FORMS: [&str; 2] = ["trace.bin", "trace.txt"];
-/// The option for the event that counts, the word of blkparse's totals for it, and the kinds of I/O that are writes there.
+/// The option that selects the counted event, the name of that event in blkparse's totals, and the kinds of I/O that
+/// count as writes there.
 const EVENTS: [(&str, &str, &[&str]); 2] = [
     ("", "Queued", &["write", "discard", "flush"]),
-    // A flush is issued as a request that is no write.
+    // A flush is issued as a request that is not a write.
     ("--issued", "Dispatches", &["write", "discard"]),
 ];
 /// Tenants of the recording: one has a name of two words.
@@ -60,8 +61,8 @@ fn info(place: &Path, form: &str, event: &str) -> Result<Value> {
     Ok(facts)
 }
 
-/// The facts must be blkparse's totals: those are lines such as
-/// ` Reads Queued:         244,     3101KiB Writes Queued:         385,    81402KiB`.
+/// The facts must equal blkparse's totals, which are lines such as ` Reads Queued:         244,     3101KiB Writes
+/// Queued:         385,    81402KiB`.
 fn counted(facts: &Value, text: &str, word: &str, writes: &[&str]) -> Result<()> {
     let totals = text.split("\nTotal ").nth(1).ok_or("blkparse prints no totals")?;
     let line = totals.lines().find(|line| line.contains(word)).ok_or("no line of totals")?;
@@ -82,7 +83,7 @@ fn counted(facts: &Value, text: &str, word: &str, writes: &[&str]) -> Result<()>
     Ok(())
 }
 
-/// A replay does the I/Os of the trace but the discards, for its tenants, and is the same of both forms.
+/// A replay issues the I/Os of the trace except discards, for its tenants, and is the same for both forms.
 fn replayed(place: &Path) -> Result<()> {
     let options = "--scheduler=mq-deadline --device=disk --output-format=json";
     let [records, lines] = FORMS.map(|form| -> Result<Value> {

@@ -11,8 +11,8 @@ use std::fs::{self, File};
 /// Tries, five in a second, in which the cluster forgets a client that is on its blocklist.
 const TRIES: u32 = 150;
 
-/// The pool of an image under load goes away: that run ends with errors of its own, and one on another image does not
-/// notice.
+/// The pool of an image under load is deleted: that run ends with typed errors, and a run on another image is not
+/// affected.
 pub(super) fn pool(cluster: &Cluster) -> Result<()> {
     cluster.cmd("ceph osd pool create doomed 8").output()?;
     cluster.cmd("rbd pool init doomed").output()?;
@@ -49,8 +49,8 @@ pub(super) fn pool(cluster: &Cluster) -> Result<()> {
     }
 }
 
-/// An image of a server is deleted under load, after its client was put on the cluster's blocklist: the requests to it end
-/// with errors, those to another image of the same server do not, and the server ends when it is asked to.
+/// An image of a server is deleted under load, after its client was put on the cluster's blocklist: the requests to it
+/// end with errors, those to another image of the same server do not, and the server ends when it is asked to.
 pub(super) fn image(cluster: &Cluster) -> Result<()> {
     cluster.create("rbd/d", 64)?;
     let [doomed, sound] = ["rbd/d", "rbd/t"].map(|image| cluster.device(image));

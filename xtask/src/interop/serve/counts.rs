@@ -1,4 +1,4 @@
-//! The server's counts beside those of its clients, and its metrics beside the tools that read such texts.
+//! The server's counts compared with those of its clients, and its metrics read by other tools.
 
 use super::super::Outcome;
 use crate::Result;
@@ -10,12 +10,12 @@ use std::fs::File;
 use std::process::Stdio;
 
 const DEVICE: &str = "null,irqmode=2,completion_nsec=200000,gb=1";
-/// The load of each export: its I/Os are exactly as many.
+/// The load of each export, with its exact number of I/Os.
 const LOADS: [(&str, &str, u64); 2] = [
     ("gold", "--rw=randread --bs=4k --iodepth=8 --number_ios=20000", 20_000),
     ("rest", "--rw=randwrite --bs=8k --iodepth=4 --number_ios=10000", 10_000),
 ];
-/// The latencies of the device in nanoseconds: none is shorter.
+/// The latency of the device in nanoseconds: no request can be faster.
 const SERVICE: u64 = 200_000;
 
 fn serve(name: &str) -> Result<Server> {
@@ -96,7 +96,7 @@ pub(in crate::interop) fn counted() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// promtool has nothing to say about the metrics, and the parser of the Python client reads them, while fio runs.
+/// promtool reports no problem with the metrics, and the parser of the Python client reads them, while fio runs.
 pub(in crate::interop) fn metrics() -> Result<Outcome> {
     let server = serve("serve-metrics")?;
     let (export, load, _) = LOADS[0];

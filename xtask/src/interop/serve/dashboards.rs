@@ -1,5 +1,5 @@
-//! The rules of alerts hold in promtool's tests and fire in Prometheus itself, every metric that they and the dashboard name
-//! is in a scrape, and every expression of the dashboard is one. No package of Debian has Grafana.
+//! The alert rules pass promtool's tests and fire in Prometheus itself, every metric that they and the dashboard name
+//! is in a scrape, and every expression of the dashboard is valid. No Debian package has Grafana.
 
 use super::super::Outcome;
 use crate::Result;
@@ -22,7 +22,7 @@ pub(in crate::interop) fn rules() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// See above. promtool has nothing to say about the scrape.
+/// See above. promtool reports no problem with the scrape.
 pub(in crate::interop) fn dashboards() -> Result<Outcome> {
     let more = "--http=tcp:127.0.0.1:0 --export=gold";
     let server = Server::blkmq("dashboards", "memory,size=64", "mq-deadline", more)?;
@@ -66,7 +66,7 @@ fn as_rules(panels: &Value) -> Result<String> {
     Ok(serde_json::to_string(&groups)?)
 }
 
-/// Prometheus loads the rules, scrapes a server whose requests fail, and fires the alert about that and no other.
+/// Prometheus loads the rules, scrapes a server whose requests fail, and fires only the alert about that.
 pub(in crate::interop) fn prometheus() -> Result<Outcome> {
     let more = "--http=tcp:127.0.0.1:0 --export=gold";
     let device = "faults,error=0.2:memory,size=64";
@@ -91,7 +91,7 @@ pub(in crate::interop) fn prometheus() -> Result<Outcome> {
     let client = Fio::start(&server.uri("gold"), &server.path("fio"), load)?;
     let fired = fires(&own);
     drop(client);
-    // Its end takes time, and it has nothing to keep.
+    // A clean shutdown takes time, and it has nothing to save.
     prometheus.kill()?;
     prometheus.wait()?;
     fired.map(|()| Outcome::Passed)
@@ -137,7 +137,7 @@ fn collect<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
     }
 }
 
-/// The words of a text that begin as our metrics do.
+/// The words of a text that begin like our metrics.
 fn names(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("blkmq_")).collect()
@@ -150,10 +150,10 @@ fn address(server: &Server) -> Result<String> {
     Ok(page.and_then(|page| page.split('/').next()).ok_or("no page")?.to_owned())
 }
 
-/// The answer of the server's HTTP to a GET.
+/// The server's answer to an HTTP GET.
 ///
 /// # Errors
-/// If there is none, or it is not 200.
+/// If there is none, or its status is not 200.
 pub(super) fn get(server: &Server, path: &str) -> Result<String> {
     fetch(&address(server)?, path)
 }

@@ -1,5 +1,5 @@
-//! A file system of the kernel on an export: nbdfuse shows the export as a file, a loop device makes it a disk, and ext4
-//! is on that. A tree is copied and deleted; the file system stays clean, and the copy is the same as the original.
+//! A file system of the kernel on an export: nbdfuse shows the export as a file, a loop device turns it into a disk,
+//! and ext4 is on that. A tree is copied and deleted; the file system stays clean, and the copy equals the original.
 
 use super::super::Outcome;
 use crate::Result;
@@ -13,7 +13,7 @@ use std::process::Child;
 /// See above.
 pub(in crate::interop) fn ext4() -> Result<Outcome> {
     let needed = ["losetup", "mkfs.ext4", "fsck.ext4"];
-    // The tools of ext4 know no --version; -V is theirs.
+    // The tools of ext4 do not accept --version, only -V.
     let is_there =
         |name: &str| is_installed(name) || Cmd::new(&format!("{name} -V")).quiet_code().is_ok();
     if let Some(missing) = needed.into_iter().find(|name| !is_there(name)) {
@@ -64,12 +64,12 @@ fn same(one: &Path, other: &Path) -> Result<()> {
         .map(drop)
 }
 
-/// fsck finds nothing to mend.
+/// fsck finds nothing to repair.
 fn checked(disk: &Loop) -> Result<()> {
     Cmd::new(&format!("fsck.ext4 -f -n {}", disk.0)).output().map(drop)
 }
 
-/// nbdfuse, which ends and is unmounted when this is dropped.
+/// nbdfuse, which is unmounted and ends when this is dropped.
 struct Fuse {
     child: Child,
     folder: PathBuf,

@@ -1,5 +1,5 @@
-//! The figures that operators see are those of the clients: all counts of HTTP, control and `blkmqctl top` are each other's
-//! and fio's own, and the rates of `blkmqctl top` are those of a fio that is held to a rate.
+//! The figures for operators match those of the clients: all counts of HTTP, control and `blkmqctl top` agree with each
+//! other and with fio's, and the rates of `blkmqctl top` are those of a rate-limited fio.
 
 use super::super::Outcome;
 use super::counts::value;
@@ -11,9 +11,9 @@ use crate::nbd::Server;
 use crate::shell::{BLKMQCTL, Cmd, parse_json};
 use serde_json::Value;
 
-/// I/Os a second of the client that is held to a rate: reads, and as many writes.
+/// I/Os a second of the rate-limited client: reads, and as many writes.
 const RATE: f64 = 400.0;
-/// The part by which a rate may differ: an interval begins and ends between two I/Os, and fio's clock is its own.
+/// The tolerance of a rate: an interval begins and ends between two I/Os, and fio has its own clock.
 const TOLERANCE: f64 = 0.1;
 
 /// A device whose name needs no escapes.
@@ -90,7 +90,7 @@ fn sum(follower: &Follower, of: fn(&Value) -> Option<Counts>) -> Result<Counts> 
     Ok(sum)
 }
 
-/// The counts since the server began, from each place that shows them.
+/// The counts since the start of the server, from each interface that shows them.
 fn absolute(server: &Server) -> Result<Vec<(&'static str, Counts)>> {
     let stat: Value = serde_json::from_str(&get(server, "/stat.json")?)?;
     let of = |place: &str| {
@@ -173,7 +173,7 @@ fn of_ctl(line: &Value) -> Option<Counts> {
     })
 }
 
-/// `blkmqctl top` shows the rate that a client is held to.
+/// `blkmqctl top` shows the rate to which a client is limited.
 fn top(server: &Server) -> Result<Outcome> {
     let load = format!(
         "--rw=randrw --bs=4k --size=32m --time_based --runtime=20 --rate_iops={RATE},{RATE}"

@@ -1,4 +1,4 @@
-//! A program that shows a line of JSON for each interval, beside a load.
+//! A program that prints a line of JSON for each interval, while a load runs.
 
 use crate::Result;
 use crate::fio;
@@ -17,10 +17,10 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Starts `blkmqctl` with `words` about `server`, and waits for its first interval: from then on it misses nothing.
+    /// Starts `blkmqctl` with `words` for `server`, and waits for its first interval: from then on it misses nothing.
     ///
     /// # Errors
-    /// If it shows nothing.
+    /// If it prints nothing.
     pub(super) fn start(server: &Server, words: &'static str) -> Result<Self> {
         let path = server.path(&words.replace([' ', '='], ""));
         let socket = server.path("socket.control");
@@ -43,7 +43,8 @@ impl Follower {
         Err(format!("{} shows nothing for too long", self.words).into())
     }
 
-    /// The lines of all intervals up to one that begins from now on. The present one may have ended and not be shown.
+    /// The lines of all intervals, up to one that begins from now on: the current one may have ended without being
+    /// printed.
     pub(super) fn all(&self) -> Result<Vec<Value>> {
         let shown = self.lines(0)?.len();
         self.lines(shown + 2)

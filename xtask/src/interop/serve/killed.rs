@@ -8,8 +8,8 @@ use crate::nbd::Server;
 const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
 const DEVICE: &str = "memory,size=256,discard=1";
 
-/// 1 to 4 connections read the data that they wrote, in blocks from 512 bytes to 1 MiB, under each scheduler; then
-/// all connections are gone.
+/// 1 to 4 connections read back the data that they wrote, in blocks from 512 bytes to 1 MiB, under each scheduler; then
+/// all connections are closed.
 pub(in crate::interop) fn verified() -> Result<Outcome> {
     for scheduler in SCHEDULERS {
         let server = Server::blkmq("serve-verify", DEVICE, scheduler, "--export=")?;
@@ -31,8 +31,8 @@ pub(in crate::interop) fn verified() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// fio is killed while 4 connections have requests in flight, on a memory and on a device that takes its time; their
-/// connections end, and a server that waits for their I/Os takes no processor time for that.
+/// fio is killed while 4 connections have requests in flight, on memory and on a slow device; their connections end,
+/// and a server that waits for their I/Os uses no processor time for that.
 pub(in crate::interop) fn killed() -> Result<Outcome> {
     let memory = SCHEDULERS.map(|scheduler| (DEVICE, scheduler));
     for (device, scheduler) in memory.into_iter().chain([("disk", "bfq")]) {
@@ -50,8 +50,8 @@ pub(in crate::interop) fn killed() -> Result<Outcome> {
     waits_for_nothing()
 }
 
-/// Requests of a killed client cost nothing while they wait for a limit. The end of its connection is an event that
-/// stays, so that a server that watches for it finds it again and again.
+/// Requests of a killed client cost nothing while they wait for a limit. The end of its connection is a persistent
+/// event, so a server that polls for it would find it again and again.
 fn waits_for_nothing() -> Result<Outcome> {
     let server = Server::blkmq("serve-killed", DEVICE, "none", "--export=slow,riops=10")?;
     let load = "--rw=randread --bs=4k --iodepth=32 --size=64m --time_based --runtime=60";

@@ -1,7 +1,7 @@
-//! The histograms of `blkmqctl biolatency` beside fio's own of the same run.
+//! The histograms of `blkmqctl biolatency` compared with fio's own for the same run.
 //!
-//! Each I/O of the client takes as long as in the server, and the time of the socket besides. The client's time is fio's
-//! `lat`: its `clat` begins when the request has been sent, and the server may have it by then.
+//! Each I/O takes the client as long as the server, plus the time of the socket. The client's time is fio's `lat`: its
+//! `clat` begins when the request has been sent, and the server may have it by then.
 
 use super::super::Outcome;
 use super::follower::Follower;
@@ -12,12 +12,12 @@ use crate::shell::parse_json;
 use serde_json::Value;
 use std::fs;
 
-/// A disk whose reads take milliseconds, beside which the socket takes little.
+/// A disk whose reads take milliseconds, compared with which the socket takes little.
 const DEVICE: &str = "disk";
 const LOAD: &str = "--rw=randread --bs=4k --iodepth=4 --time_based --runtime=2 --output-format=json+ --lat_percentiles=1";
-/// Both sides count in buckets; the wider ones are a part of 1/32 wide.
+/// Both sides count in buckets; the wider ones are 1/32 wide.
 const BUCKET: f64 = 1.0 / 32.0;
-/// Of so many I/Os, one may have been kept by a socket for longer than by the server.
+/// One I/O in this many may have taken longer in the socket than in the server.
 const FEW: u64 = 20;
 
 /// See above.
@@ -44,7 +44,7 @@ pub(in crate::interop) fn latencies() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// By power of two in microseconds: the requests of all intervals.
+/// The requests of all intervals, by power of two in microseconds.
 fn slots(lines: &[Value], op: &str) -> Vec<u64> {
     let mut sum = Vec::new();
     let histograms = lines.iter().filter_map(Value::as_array).flatten();
@@ -57,7 +57,7 @@ fn slots(lines: &[Value], op: &str) -> Vec<u64> {
 
 /// The latencies of a client.
 struct Client {
-    /// Nanoseconds, and how many I/Os took them, by fio's buckets.
+    /// (nanoseconds, number of I/Os that took them), by fio's buckets.
     bins: Vec<(f64, u64)>,
     mean: f64,
 }

@@ -6,10 +6,10 @@ use crate::Result;
 use crate::nbd::Server;
 use crate::shell::{BLKMQD, Cmd, parse_json};
 
-/// The interpreter that has libnbd's module: that of the system, whichever comes first in PATH.
+/// The interpreter that has libnbd's module: that of the system, even if another one precedes it in PATH.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// A script of libnbd's Python module goes through a handshake, and through the answers of an export.
+/// A script of libnbd's Python module performs a handshake, and tests the answers of an export.
 pub(in crate::interop) fn handshakes() -> Result<Outcome> {
     let has_module = Cmd::new(PYTHON).arg("-c").arg("import nbd").quiet_code();
     if !matches!(has_module, Ok(Some(0))) {
@@ -22,11 +22,11 @@ pub(in crate::interop) fn handshakes() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// libnbd starts the server, with a listening socket that it hands over, and the server ends with it.
+/// libnbd starts the server, passes a listening socket to it, and the server ends with it.
 pub(in crate::interop) fn started() -> Result<Outcome> {
     let serve = format!("{BLKMQD} --device=memory,size=64 --export= --log=error");
     let report = Cmd::new(&format!("nbdinfo --json -- [ {serve} ]")).output()?;
-    // The words of the server are in front of it.
+    // The output of the server precedes it.
     match parse_json(&report)?["exports"][0]["export-size"].as_u64() {
         Some(size) if size == 64 << 20 => Ok(Outcome::Passed),
         size => Err(format!("the size of the export is {size:?}").into()),

@@ -1,5 +1,5 @@
-//! Schedulers, weights, limits and depths of a running server are changed while clients verify their data, and beside a
-//! device that is stuck.
+//! Schedulers, weights, limits and depths of a running server are changed while clients verify their data, and while a
+//! device is stuck.
 
 use super::super::Outcome;
 use crate::Result;
@@ -14,10 +14,10 @@ use std::os::unix::net::UnixStream;
 const CHANGES: usize = 200;
 /// Seconds that clients run; the changes take less.
 const SECONDS: u32 = 10;
-/// The longest latency that a change may cause, in milliseconds. Beyond, the figure is printed with a remark: it is one
-/// of the machine, too.
+/// The longest latency that a change may cause, in milliseconds. A longer one is printed with a remark, since the
+/// machine may be the reason.
 const STALL: u64 = 100;
-/// A latency, in milliseconds, that no busy machine explains.
+/// A latency, in milliseconds, that cannot be explained by a busy machine.
 const HANG: u64 = 2000;
 
 const EXPORTS: [&str; 4] = ["a", "b", "c", "d"];
@@ -68,8 +68,8 @@ fn change(n: usize) -> String {
     }
 }
 
-/// nbdkit stops behind one device. Control of the server answers immediately beside a switch of the device that its
-/// operator gives up, the server is not ready, and nothing of the switch is left once nbdkit continues.
+/// nbdkit stops behind one device. The control interface answers immediately while the operator starts and abandons a
+/// switch of that device, the server is not ready, and no trace of the switch is left once nbdkit continues.
 pub(in crate::interop) fn stuck() -> Result<Outcome> {
     let back = Server::start("serve-stuck-back", "nbdkit -f -U SOCKET memory 64M")?;
     let device = format!("nbd+unix:///?socket={}", back.path("socket").display());

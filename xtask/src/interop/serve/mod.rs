@@ -46,7 +46,7 @@ const DEVICE: &str = "memory,size=256,discard=1";
 /// For copies of 1 GiB.
 const LARGE: &str = "memory,size=1024,discard=1";
 
-/// nbdinfo sees every export with its own size and abilities, and qemu-nbd lists them.
+/// nbdinfo sees every export with its own size and features, and qemu-nbd lists them.
 pub(super) fn info() -> Result<Outcome> {
     let exports = "--export=gold,size=64m,weight=300 --export=rest,offset=64m,read-only=1";
     let server = Server::blkmq("serve-info", DEVICE, "bfq", exports)?;
@@ -99,8 +99,8 @@ pub(super) fn fio() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Holes are where nothing was written, for libnbd and QEMU alike, on memory, on a file, and on a file of qemu-nbd behind
-/// us; and the contents are those of a file that was copied in.
+/// Holes are where nothing was written, for libnbd and QEMU alike, on memory, on a file, and on a file of qemu-nbd
+/// behind us; and the contents are those of the file that was copied in.
 pub(super) fn map() -> Result<Outcome> {
     for device in [DEVICE, "uring:FILE", "nbd:URI"] {
         let folder = std::env::temp_dir().join(format!("blkmq-map-{}", std::process::id()));
@@ -152,7 +152,7 @@ fn stored(map: &Value, start: &str, is: impl Fn(&Value) -> bool) -> Result<Vec<(
     Ok(all.map(|extent| (number(&extent[start]), number(&extent["length"]))).collect())
 }
 
-/// qemu-img finds that the export and a copy of it are the same.
+/// qemu-img finds that the export and a copy of it are equal.
 fn compare(server: &Server, uri: &str) -> Result<()> {
     let copy = server.path("copy");
     Cmd::new(&format!("nbdcopy {uri} {}", copy.display())).run()?;
@@ -164,7 +164,7 @@ pub(super) fn peers() -> Result<Outcome> {
     peers::test_size().map(|()| Outcome::Passed)
 }
 
-/// A ceiling of an export beside those of QEMU and Linux, in test size.
+/// The ceiling of an export compared with those of QEMU and Linux, in test size.
 pub(super) fn ceilings() -> Result<Outcome> {
     ceilings::test_size().map(|()| Outcome::Passed)
 }
@@ -184,7 +184,7 @@ pub(super) fn attacks() -> Result<Outcome> {
     attacks::test_size().map(|()| Outcome::Passed)
 }
 
-/// Some rounds of clients that come, go and are killed.
+/// Some rounds of clients that connect, disconnect and are killed.
 pub(super) fn soak() -> Result<Outcome> {
     soak::soak(Duration::from_secs(10), 1000).map(|()| Outcome::Passed)
 }

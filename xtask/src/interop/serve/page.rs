@@ -1,5 +1,5 @@
-//! The live page in a browser: it shows the server's counts while fio works, its switches take effect, and it asks
-//! nothing of any other host.
+//! The live page in a browser: it shows the server's counts while fio works, its switches take effect, and it contacts
+//! no other host.
 
 use super::super::Outcome;
 use super::super::browser::{Browser, Scheme};
@@ -12,7 +12,7 @@ use std::fs;
 
 /// Seconds that the clients work; the check takes less.
 const SECONDS: u32 = 60;
-/// The part by which two looks at the same load may differ: they are at other times.
+/// The tolerance for two measurements of the same load at different times.
 const TOLERANCE: f64 = 0.35;
 
 /// A server with a page, under load from three exports, and a browser.
@@ -100,8 +100,8 @@ pub(in crate::interop) fn page() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The page shows the rates that `blkmqctl stat` counts in the same seconds, or almost: where the machine is busy, a second
-/// of one may not be that of the other, so there are three tries.
+/// The page shows the rates that `blkmqctl stat` counts in nearly the same seconds: on a busy machine, the intervals of
+/// the two may differ, so there are three tries.
 fn agrees(scene: &mut Scene) -> Result<()> {
     agrees_now(scene).or_else(|_| agrees_now(scene)).or_else(|_| agrees_now(scene))
 }
@@ -128,7 +128,7 @@ fn agrees_now(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Clicks change the scheduler and a weight, the page says so, and `blkmqctl` has them.
+/// Clicks change the scheduler and a weight, the page confirms it, and `blkmqctl` shows them.
 fn switches(scene: &mut Scene) -> Result<()> {
     scene.browser.eval("document.querySelector('form.scheduler select').value = 'kyber'")?;
     scene.browser.click("form.scheduler button")?;
@@ -194,7 +194,7 @@ fn by_keyboard(scene: &mut Scene) -> Result<()> {
     }
 }
 
-/// From a telephone to a wide screen, in both schemes: nothing is wider than the window, and text has contrast.
+/// From a telephone to a wide screen, in both schemes: nothing is wider than the window, and text has enough contrast.
 fn fits(scene: &mut Scene) -> Result<()> {
     for scheme in [Scheme::Light, Scheme::Dark] {
         scene.browser.prefer(scheme)?;
@@ -214,7 +214,7 @@ fn fits(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Pixels by which the page is too wide, and texts below 4.5 to 1 (WCAG AA), large ones below 3 to 1.
+/// Pixels by which the page is too wide, and texts with a contrast below 4.5 to 1 (WCAG AA), large ones below 3 to 1.
 pub(super) const CONTRAST: &str = r"
 (() => {
   const parts = (text) => text.match(/[\d.]+/g).map(Number);
@@ -242,7 +242,7 @@ pub(super) const CONTRAST: &str = r"
   return { wide: Math.max(0, document.documentElement.scrollWidth - innerWidth), poor };
 })()";
 
-/// Without the key the page shows, and changes nothing.
+/// Without the key the page is read-only.
 fn locked(scene: &mut Scene) -> Result<()> {
     scene.browser.eval("sessionStorage.clear()")?;
     let home = scene.home().to_owned();
@@ -265,7 +265,7 @@ pub(crate) fn screenshots() -> Result<()> {
     fs::create_dir_all(&folder)?;
     scene.browser.size(1280, 900)?;
     scene.open()?;
-    // A course of some length.
+    // Time for charts of some length.
     pause(25.0)?;
     let views = [
         ("page-light.png", Scheme::Light, 1280, 900),

@@ -8,13 +8,13 @@ use crate::shell::Cmd;
 use std::fs::{self, File};
 use std::path::Path;
 
-/// The server is killed so many times.
+/// How often the server is killed.
 const KILLS: u32 = 5;
 /// Seconds that the client may take to continue after a restart.
 const LIMIT: u32 = 30;
 
 /// QEMU's client writes blocks and reads each back, without a pause, while the server on a file is killed five times.
-/// Every command succeeds, and every block has the data that was written last.
+/// Every command succeeds, and every block has the last written data.
 pub(in crate::interop) fn reconnects() -> Result<Outcome> {
     let folder = std::env::temp_dir().join(format!("blkmq-reconnect-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
@@ -25,8 +25,8 @@ pub(in crate::interop) fn reconnects() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Starts the server; again for some seconds, as a service manager does, while the kernel still ends the rings of a
-/// killed one and keeps its file for them.
+/// Starts the server, retrying for some seconds as a service manager does: the kernel may still be closing the rings of
+/// the killed server, which keep its file open.
 fn start(device: &str) -> Result<Server> {
     let start = || Server::blkmq("serve-reconnect", device, "mq-deadline", "--export= --log=error");
     for _ in 0..20 {
@@ -49,13 +49,13 @@ fn kills(folder: &Path) -> Result<usize> {
     let mut client = Cmd::new("sh -c").arg(load(&socket, &stop)).start(File::create(&log)?)?;
     let result = (0..KILLS).try_for_each(|_| -> Result<()> {
         goes_on(&log)?;
-        // Its socket goes as well.
+        // Its socket is removed as well.
         drop(server.take());
         server = Some(start(&device)?);
         Ok(())
     });
     let result = result.and_then(|()| goes_on(&log));
-    // The client ends whatever became of the server.
+    // The client is stopped whatever the state of the server.
     File::create(&stop)?;
     if result.is_err() {
         client.kill()?;
@@ -77,7 +77,7 @@ pub(in crate::interop) fn all_succeeded(log: &str) -> Result<usize> {
     }
 }
 
-/// Commands for qemu-io, until `stop` exists: a pattern of its own for each block, in 200 places.
+/// Commands for qemu-io, until `stop` exists: a different pattern for each block, at 200 offsets.
 pub(in crate::interop) fn load(socket: &Path, stop: &Path) -> String {
     let image =
         format!("driver=nbd,server.type=unix,server.path={},reconnect-delay=60", socket.display());
@@ -88,7 +88,7 @@ pub(in crate::interop) fn load(socket: &Path, stop: &Path) -> String {
     )
 }
 
-/// Waits until the client has written more than now, and returns how many blocks it has.
+/// Waits until the client has written more blocks than now, and returns their number.
 pub(in crate::interop) fn goes_on(log: &Path) -> Result<usize> {
     let written = || Ok::<_, std::io::Error>(fs::read_to_string(log)?.matches("wrote ").count());
     let before = written()?;
@@ -104,7 +104,8 @@ pub(in crate::interop) fn goes_on(log: &Path) -> Result<usize> {
     Err(format!("the client does not go on; its last words: {last}").into())
 }
 
-/// Two lines for each command: the work done, and its speed. The prompt is in front of one, or alone at the end.
+/// Each command prints two lines: the work done, and its speed. The prompt precedes one of them, or is alone at the
+/// end.
 fn is_of_success(line: &str) -> bool {
     let line = line.trim_start_matches("qemu-io> ").trim();
     let done = |word| line.starts_with(word) && line.contains("65536/65536 bytes");

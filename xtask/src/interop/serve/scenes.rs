@@ -1,9 +1,9 @@
-//! Five scenes that an operator has to recognise at a look: idle, all backlogged, one starved by a goal, a device that is
-//! stuck, and errors.
+//! Five scenes that an operator has to recognise at a glance: idle, all backlogged, one starved by a goal, a device
+//! that is stuck, and errors.
 //!
-//! Each is played by real clients. Its words are on the first screen of the page and of `blkmqctl top` at 80x24, and in
-//! the metrics; the figures of page, `top`, `stat` and metrics are each other's; and the page is looked at in both schemes,
-//! on a wide and a narrow screen, without an error in the console.
+//! Each is created by real clients. Its words are on the first screen of the page and of `blkmqctl top` at 80x24, and
+//! in the metrics; the figures of page, `top`, `stat` and metrics agree; and the page is checked in both schemes, on a
+//! wide and a narrow screen, without an error in the console.
 
 use super::super::Outcome;
 use super::super::browser::{Browser, Scheme};
@@ -17,9 +17,9 @@ use crate::shell::{BLKMQCTL, Cmd, parse_json, target_dir};
 use serde_json::{Value, json};
 use std::fs;
 
-/// Seconds in which a scene must have come.
+/// Seconds within which a scene must be visible.
 const PATIENCE: u32 = 60;
-/// The part by which rates of the same seconds may differ, and I/Os a second that do not count: looks begin and end at other
+/// (tolerance for rates of the same seconds, I/Os a second that are ignored): measurements begin and end at different
 /// times.
 const TOLERANCE: f64 = 0.25;
 const LITTLE: f64 = 4.0;
@@ -28,7 +28,7 @@ const POINTS: f64 = 8.0;
 /// The seconds of an interval.
 const INTERVAL: u32 = 3;
 
-/// An export: its name, its options, the load of its client, the state in which it is to be found, and words of the reason.
+/// An export: its name, its options, the load of its client, the expected state, and words of the reason.
 type Tenant = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 struct Scene {
@@ -120,7 +120,7 @@ const SCENES: [Scene; 5] = [
 /// A scene that is played.
 struct Played {
     server: Server,
-    /// The store behind a device that gets stuck.
+    /// The storage of a device that gets stuck.
     back: Option<Server>,
     clients: Vec<Fio>,
     home: String,
@@ -214,7 +214,7 @@ fn found(scene: &Scene, played: &mut Played) -> Result<()> {
     Ok(())
 }
 
-/// `top` on a terminal of 80x24 has the states and reasons, and cuts nothing.
+/// `top` on a terminal of 80x24 shows the states and reasons, and truncates nothing.
 fn on_a_terminal(scene: &Scene, server: &Server) -> Result<()> {
     let socket = server.path("socket.control").display().to_string();
     let line = format!("stty cols 80 rows 24; {BLKMQCTL} top --once --socket={socket}");
@@ -242,7 +242,7 @@ fn on_a_terminal(scene: &Scene, server: &Server) -> Result<()> {
 /// the state.
 type Shown = (f64, f64, f64, f64, String);
 
-/// The figures of page, `top`, `stat` and metrics over the same seconds are each other's.
+/// The figures of page, `top`, `stat` and metrics over the same seconds agree.
 fn agrees(scene: &Scene, server: &Server, browser: &mut Browser) -> Result<()> {
     let socket = server.path("socket.control").display().to_string();
     let both = format!(
@@ -327,7 +327,7 @@ impl Scrapes<'_> {
         self.grown(&format!("blkmq_export_device_seconds_total{{export=\"{export}\"}}"))
     }
 
-    /// The figures of an export, of which all have had `sum` of device time.
+    /// The figures of an export, if all exports have had `sum` of device time.
     fn of(&self, export: &str, sum: f64) -> Result<Shown> {
         let rate = |family: &str| -> Result<f64> {
             let of = |op: &str| self.grown(&format!("{family}{{export=\"{export}\",op=\"{op}\"}}"));
@@ -360,7 +360,8 @@ fn is_alike(scene: &Scene, one: &Shown, other: &Shown) -> std::result::Result<()
     if fine { Ok(()) } else { Err(format!("{one:?} beside {other:?}")) }
 }
 
-/// The page on a wide and a narrow screen, in both schemes: it fits, its text has contrast, and there is a picture of it.
+/// Checks the page on a wide and a narrow screen, in both schemes: it fits, its text has contrast, and a picture of it
+/// is taken.
 fn looks(scene: &Scene, browser: &mut Browser) -> Result<()> {
     let folder = target_dir().join("scenes");
     fs::create_dir_all(&folder)?;

@@ -1,4 +1,4 @@
-//! libnbd's tools with `blkmqd` over TLS, with certificates that openssl has made.
+//! libnbd's tools with `blkmqd` over TLS, with certificates made by openssl.
 
 use super::{LARGE, nbd};
 use crate::Result;
@@ -11,7 +11,7 @@ use std::path::Path;
 /// nbdinfo sees TLS, nbdcopy copies 1 GiB through it with one connection and with four, and a client without TLS or without a
 /// certificate gets nothing.
 pub(in crate::interop) fn tls() -> Result<Outcome> {
-    // openssl knows no --version.
+    // openssl does not accept --version.
     if Cmd::new("openssl version").quiet_code().is_err() {
         return Ok(Outcome::Skipped("openssl is not installed".into()));
     }

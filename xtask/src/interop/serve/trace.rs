@@ -43,7 +43,7 @@ pub(in crate::interop) fn interrupt(server: &Server, mut child: Child) -> Result
     if status.success() { Ok(said) } else { Err(format!("{status}: {said}").into()) }
 }
 
-/// Begins an elevator log. It has begun when another one is refused; one that was in its way has a second.
+/// Begins an elevator log. It has begun when a second request is refused; a log in its way gets a second to end.
 pub(in crate::interop) fn begin_log(server: &Server, file: &str) -> Result<Child> {
     for _ in 0..20 {
         let log = ctl(server, "elevator-log -o").arg(file);
@@ -61,7 +61,7 @@ pub(in crate::interop) fn begin_log(server: &Server, file: &str) -> Result<Child
     Err("the elevator log does not begin".into())
 }
 
-/// The letters of a trace as blkparse prints them: how many, and their bytes.
+/// The events of one letter in a trace as blkparse prints them: (count, bytes).
 fn count(text: &str, letter: &str) -> (u64, u64) {
     let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let of = lines.filter(|words| words.get(5) == Some(&letter));
@@ -112,7 +112,7 @@ pub(in crate::interop) fn traced() -> Result<Outcome> {
     logged(&server)
 }
 
-/// A log of two schedulers, one behind the other, is replayed with the same decisions.
+/// A log of two schedulers, one after another, is replayed with the same decisions.
 fn logged(server: &Server) -> Result<Outcome> {
     let file = server.path("run.log").display().to_string();
     let log = begin_log(server, &file)?;

@@ -1,4 +1,4 @@
-//! Real clients of a device that changes, or that takes no writes.
+//! Real clients of a device that changes, or that accepts no writes.
 
 use super::super::Outcome;
 use super::super::folder::Folder;
@@ -54,7 +54,7 @@ pub(crate) fn cut() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// nbdcopy of an empty image leaves a file without data as it is, and makes one of data thin.
+/// nbdcopy of an empty image leaves a file without data as it is, and makes a file with data sparse.
 pub(crate) fn thin() -> Result<Outcome> {
     for has_data in [false, true] {
         let image = Image::new("serve-thin", 256)?;
@@ -73,8 +73,8 @@ pub(crate) fn thin() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Clients learn that a device takes no writes, for whatever reason: an option, the server behind a gateway, and a
-/// loop device, where there is root.
+/// Clients learn that a device is read-only, for whatever reason: an option, the server behind a gateway, and a loop
+/// device, if run as root.
 pub(crate) fn read_only() -> Result<Outcome> {
     let image = Image::new("serve-read-only", 16)?;
     is_read_only(&image.serve("serve-option", ",readonly=1")?)?;
@@ -117,7 +117,7 @@ fn is_read_only(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// A file of so many MiB without data, which is removed when this is dropped.
+/// A file of this many MiB without data, which is removed when this is dropped.
 struct Image(PathBuf);
 
 impl Image {
@@ -135,12 +135,12 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // Left behind, it does no harm.
+        // A leftover file does no harm.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Writes data to the file, beside the server.
+/// Writes data to the file, bypassing the server.
 fn fill(file: &Path, mib: u64) -> Result<()> {
     let to = format!("of={}", file.display());
     let line = format!("dd if=/dev/urandom bs=1M count={mib} conv=notrunc,fsync status=none");

@@ -1,8 +1,8 @@
-//! The Debian package in a clean root: installed, checked, served as its unit says, upgraded below a client that reads back
-//! all it wrote, removed and purged.
+//! The Debian package in a clean root: installed, checked, served as in its unit, upgraded while a client reads back
+//! all that it wrote, removed and purged.
 //!
-//! No systemd runs there. A stand-in holds the socket, and a `systemctl` that writes its words down is what the scripts of
-//! the package call.
+//! No systemd runs there. A stand-in holds the socket, and the scripts of the package call a `systemctl` that records
+//! its arguments.
 
 use super::super::Outcome;
 use super::super::folder::Folder;
@@ -23,7 +23,7 @@ const UPGRADES: u32 = 3;
 const WRITES: u32 = 15_000;
 /// Writes in a second: an upgrade takes about two of them.
 const RATE: u32 = 4_000;
-/// Places of files that are not the package's own: those of dpkg, of the running system, and the disks.
+/// Paths of files that are not the package's own: those of dpkg, of the running system, and the disks.
 const OTHERS: [&str; 7] =
     ["dev", "proc", "run", "var/lib/dpkg", "var/log", "var/lib/blkmq", NOTIFY];
 
@@ -39,7 +39,7 @@ pub(in crate::interop) fn check() -> Result<Outcome> {
     upgraded(UPGRADES)
 }
 
-/// `cargo xtask upgrades [TIMES]`: ten if nothing is said.
+/// `cargo xtask upgrades [TIMES]`: ten by default.
 ///
 /// # Errors
 /// If an acknowledged write is lost, an I/O fails, or a file is left over.
@@ -101,7 +101,7 @@ fn upgraded(times: u32) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Starts a client that writes each block once, reads all of them back, and connects again when it has to.
+/// Starts a client that writes each block once, reads all of them back, and reconnects when necessary.
 fn client(server: &Supervisor, times: u32, log: File) -> Result<Child> {
     let uri = format!("nbd+unix:///?socket={}", server.socket().display());
     let size = u64::from(times * WRITES) * 4;
@@ -127,7 +127,7 @@ impl Site {
         let systemctl = root.join("usr/bin/systemctl");
         fs::write(&systemctl, "#!/bin/sh\necho \"$@\" >> /run/systemctl\n")?;
         Cmd::new("chmod 0755").arg(systemctl.to_string_lossy()).output()?;
-        // The folders of a running systemd, and those that it makes for the unit.
+        // The folders of a running systemd, and those that it creates for the unit.
         for place in ["run/systemd/system", "run/blkmq", "var/lib/blkmq"] {
             fs::create_dir_all(root.join(place))?;
         }
@@ -150,12 +150,12 @@ impl Site {
         self.inside(&format!("dpkg --install {}", self.packages[revision].display())).map(drop)
     }
 
-    /// The words of each call of systemctl so far, a line each.
+    /// The arguments of each call of systemctl so far, one call a line.
     fn called(&self) -> Result<String> {
         Ok(fs::read_to_string(self.root.join("run/systemctl"))?)
     }
 
-    /// The command of the installed unit, in the clean root, once the command before it has found no fault.
+    /// The command of the installed unit, in the clean root, after its check command has found no fault.
     fn unit(&self) -> Result<String> {
         let unit = self.root.join("usr/lib/systemd/system/blkmqd.service");
         let unit = fs::read_to_string(unit)?;
@@ -164,7 +164,7 @@ impl Site {
         Ok(format!("chroot {} {}", self.root.display(), line("ExecStart=")?))
     }
 
-    /// Installs the other revision so often, and does what its script asks systemd for.
+    /// Installs the other revision `times` times, and performs what its script asks of systemd.
     fn upgrade(&self, server: &mut Supervisor, client: &mut Child, times: u32) -> Result<()> {
         for done in 0..times {
             pause(1.0)?;
@@ -192,7 +192,7 @@ impl Site {
         Ok(find.output_in(&self.root)?.lines().map(str::to_owned).collect())
     }
 
-    /// A removal leaves the configuration, and a purge leaves nothing.
+    /// A removal keeps the configuration, and a purge keeps nothing.
     fn removed(&self, before: &BTreeSet<String>) -> Result<()> {
         let left = || Ok::<_, Box<dyn std::error::Error>>(&self.files()? - before);
         self.inside("dpkg --remove blkmq")?;

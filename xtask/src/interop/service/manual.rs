@@ -7,7 +7,7 @@ use crate::shell::{BLKMQ, BLKMQCTL, Cmd};
 use std::fs;
 use std::path::Path;
 
-/// The least number of pages: the programs, and each of their commands.
+/// The least number of pages: one for each program and each of their commands.
 const PAGES: usize = 25;
 
 /// man renders every page without a warning, and mandoc finds no error in any.
@@ -61,7 +61,7 @@ pub(in crate::interop) fn completions() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The shell prints the expected word, and no complaint.
+/// Checks that the shell prints the expected word, and no error.
 fn says(folder: &Path, shell: &str, script: &str, expected: &str) -> Result<()> {
     let said = Cmd::new(shell).arg(script).silent_output_in(folder)?;
     if said.contains(expected) { Ok(()) } else { Err(format!("{shell}: {said}").into()) }

@@ -1,4 +1,4 @@
-//! The commands of `docs/operate.md`, pasted into a shell as they stand there.
+//! The commands of `docs/operate.md`, pasted into a shell unchanged.
 
 use super::super::Outcome;
 use super::super::folder::Folder;
@@ -9,15 +9,15 @@ use std::fs;
 const PAGE: &str = "docs/operate.md";
 /// The most commands from the sources to a graph.
 const MOST: usize = 10;
-/// The export with three times the weight gets at least so many times the I/O. Shares within 3 percent are measured by
-/// `serve-isolation`; here the machine may be busy.
+/// The export with three times the weight gets at least this many times the I/O. `serve-isolation` measures shares
+/// within 3 percent; here the machine may be busy.
 const LEAST: f64 = 2.0;
-/// A shell that reads the page as a terminal hands it over: a command that reads its input takes the next lines away. It
-/// ends with the first command that fails.
+/// A shell that reads the page as from a terminal: a command that reads its input consumes the next lines. It ends with
+/// the first command that fails.
 const SHELL: &str = "PATH=$PROGRAMS:$PATH exec bash -e < page";
 
-/// In a folder with nothing else, each command of the page works; two tenants, over TLS, share by weight, and there is a
-/// graph of it.
+/// In an empty folder, each command of the page works; two tenants, over TLS, share by weight, and there is a graph of
+/// it.
 pub(in crate::interop) fn check() -> Result<Outcome> {
     let page = fs::read_to_string(root().join(PAGE))?;
     let blocks = blocks(&page);

@@ -1,4 +1,4 @@
-//! The forms of a release: the same bytes twice, and files that a machine without this repository can use.
+//! The forms of a release: reproducible, and usable on a machine without this repository.
 
 use super::super::Outcome;
 use super::super::folder::Folder;
@@ -9,9 +9,9 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Programs without which a form cannot be made here.
+/// Programs without which some form cannot be made here.
 const TOOLS: [&str; 5] = ["dpkg-deb", "dpkg-shlibdeps", "tar", "xz", "strip"];
-/// Files that an archive has, among others.
+/// Files that an archive must have, among others.
 const FILES: [&str; 5] = [
     "usr/bin/blkmq",
     "usr/share/man/man1/blkmqctl-list.1.gz",
@@ -26,8 +26,8 @@ pub(super) fn lack() -> Option<String> {
     missing.map(|tool| format!("{tool} is not installed"))
 }
 
-/// Each form has the same bytes when it is made again, the archive is complete, lintian finds no error in the package, and
-/// the image serves.
+/// Each form has the same bytes when it is made again, the archive is complete, lintian finds no error in the package,
+/// and the image serves.
 pub(in crate::interop) fn check() -> Result<Outcome> {
     if let Some(lack) = lack() {
         return Ok(Outcome::Skipped(lack));
@@ -71,8 +71,8 @@ fn unpacks(archive: &Path, folder: &Path) -> Result<()> {
     Cmd::new(&program).arg("--version").output().map(drop)
 }
 
-/// Starts a container's program with its root and user, in a network of its own. Its health is asked for as an engine does,
-/// and a client connects to an address that is not that of the container itself.
+/// Starts a container's program with its root and user, in its own network. Its health is checked as by an engine, and
+/// a client connects to an address that is not that of the container itself.
 const SERVE: &str = "set -e; ip link set lo up; ip address add 192.0.2.1/32 dev lo
 inside=\"env -i $ENVIRONMENT $(command -v chroot) --userspec=$OWNER $TREE\"
 $inside $SERVER >&2 & server=$!

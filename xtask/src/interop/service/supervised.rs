@@ -1,4 +1,4 @@
-//! A server under a small stand-in for systemd: the socket that it is handed, and the messages that it sends.
+//! A server under a small stand-in for systemd: the socket that it gets, and the messages that it sends.
 
 use super::super::Outcome;
 use super::super::folder::Folder;
@@ -22,14 +22,14 @@ pub(super) const NOTIFY: &str = "notify";
 pub(super) struct Supervisor {
     child: Child,
     input: Option<ChildStdin>,
-    /// The file with the messages, and how many of them were looked at.
+    /// (file with the messages, number of messages already read).
     said: PathBuf,
     seen: usize,
     socket: PathBuf,
 }
 
 impl Supervisor {
-    /// Nothing is started yet; `server` is its command line.
+    /// Not started yet; `server` is the server's command line.
     pub(super) fn new(folder: &Path, server: &str) -> Result<Self> {
         Self::new_in(folder, folder, server)
     }
@@ -39,7 +39,7 @@ impl Supervisor {
         let [socket, said] = ["data", "said"].map(|name| folder.join(name));
         let script = root().join("xtask/src/interop/service/supervisor.py");
         let [script, data, out] = [&script, &socket, &said].map(|path| path.display().to_string());
-        // A name in the working directory is the same with another root.
+        // A name in the working directory is valid under another root, too.
         let python = format!("env --chdir={} python3", place.display());
         let line = format!("{python} {script} {data} {NOTIFY} {out} {server}");
         println!("$ {line}");
@@ -58,10 +58,10 @@ impl Supervisor {
         Ok(writeln!(input, "{word}")?)
     }
 
-    /// Waits for a line that begins so, and returns those up to it.
+    /// Waits for a line that begins with `begin`, and returns the lines up to it.
     pub(super) fn until(&mut self, begin: &str) -> Result<Vec<String>> {
         for _ in 0..PATIENCE {
-            // There is none before the first message.
+            // The file does not exist before the first message.
             let said = fs::read_to_string(&self.said).unwrap_or_default();
             let new: Vec<String> = said.lines().skip(self.seen).map(str::to_owned).collect();
             if let Some(at) = new.iter().position(|line| line.starts_with(begin)) {
@@ -77,13 +77,13 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        // It ends with its input, and kills the server.
+        // It ends when its input is closed, and kills the server.
         drop(self.input.take());
         let _ = self.child.wait();
     }
 }
 
-/// Every message comes when it should: ready once it listens, a reload between its two, signs of life, and the end.
+/// Every message comes at its time: ready once it listens, a reload with its two messages, signs of life, and the end.
 pub(in crate::interop) fn tells() -> Result<Outcome> {
     let folder = Folder::new("supervised")?;
     let config = folder.path().join("serve.toml");
@@ -115,7 +115,7 @@ pub(in crate::interop) fn tells() -> Result<Outcome> {
     journal(&fs::read_to_string(folder.path().join("log"))?)
 }
 
-/// The log has a line for the beginning and one for the end of the connection, each behind its priority.
+/// The log has a line for the beginning and one for the end of the connection, each with its priority in front.
 fn journal(log: &str) -> Result<Outcome> {
     for (what, fields) in [
         ("a connection begins", ["peer=", "export=", "tls=false"]),
@@ -130,8 +130,8 @@ fn journal(log: &str) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// The server on a file is restarted five times, by a drain and a start on the same socket, below a client of QEMU that
-/// reads back each block that it writes. No command fails, all data is there, and nbdcopy begins on the same socket.
+/// The server on a file is restarted five times, by a drain and a start on the same socket, while a QEMU client reads
+/// back each block that it writes. No command fails, all data is there, and nbdcopy works on the same socket.
 pub(in crate::interop) fn restarts() -> Result<Outcome> {
     let folder = Folder::new("restarts")?;
     let [disk, stop, log] = ["disk", "stop", "client"].map(|it| folder.path().join(it));

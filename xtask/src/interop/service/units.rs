@@ -1,4 +1,4 @@
-//! The units of `contrib/systemd`, read by systemd's own tools, which need no systemd that runs.
+//! The units of `contrib/systemd`, checked by systemd's own tools, which do not need a running systemd.
 
 use super::super::Outcome;
 use super::super::folder::Folder;
@@ -6,11 +6,11 @@ use crate::Result;
 use crate::shell::{BLKMQD, Cmd, root, target_dir};
 use std::fs;
 
-/// The exposure, by systemd's count, must be below this; 10 is everything.
+/// The exposure score of systemd must be below this; 10 means no protection.
 const MOST: f64 = 2.0;
 
-/// systemd finds no fault in the units, and little that the service may do without need; and the command before the start
-/// finds faults that only opening shows.
+/// systemd finds no fault in the units, and few unnecessary privileges of the service; and the command before the start
+/// finds faults that appear only when devices are opened.
 pub(in crate::interop) fn check() -> Result<Outcome> {
     let folder = Folder::new("units")?;
     let program = target_dir().join(BLKMQD.trim_start_matches("target/"));
@@ -22,7 +22,7 @@ pub(in crate::interop) fn check() -> Result<Outcome> {
         fs::write(&path, text.replace("/usr/bin/blkmqd", &program.display().to_string()))?;
         paths.push(path.display().to_string());
     }
-    // A fault that it gets over is a line without an error.
+    // A fault that it tolerates is a line without an error.
     let verify = Cmd::new("systemd-analyze verify --man=no --recursive-errors=no");
     let said = paths.iter().fold(verify, |cmd, path| cmd.arg(path.as_str()));
     said.silent_output_in(folder.path())?;

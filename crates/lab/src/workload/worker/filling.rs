@@ -1,5 +1,4 @@
-//! A portion: I/Os are drawn, pushed, and flushed together, within limits that change while a worker runs. The limits
-//! are the depth that a latency target allows, and the end of other threads.
+//! A portion: I/Os are drawn, pushed, and flushed together, within limits that change while a worker runs.
 //!
 //! The limits are the depth that a latency target allows, and the end of other threads.
 
