@@ -34,7 +34,6 @@ pub(crate) const CRATES: &[&str] = &[
 /// Non-default features with public items that users name.
 const FEATURES: &str = "blkmq/nbd,blkmq/rbd,blkmq/layers,blkmq/models,blkmq/kyber,blkmq/bfq,blkmq/tokio,blkmq-device/testkit";
 
-/// The folder of the texts.
 const FOLDER: &str = "docs/api";
 const TOOL: &str = "--manifest-path xtask/api/Cargo.toml --locked";
 

@@ -176,7 +176,6 @@ impl Cluster {
         end(self.mon.take());
     }
 
-    /// `kill -9` of the OSD.
     pub(crate) fn kill_osd(&mut self) {
         end(self.osd.take());
     }

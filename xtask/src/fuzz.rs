@@ -26,7 +26,6 @@ const HANG: u32 = 100;
 /// there: enough to repeat the known inputs. A real search takes hours, and is started by hand.
 const AT_ONCE: usize = 10;
 
-/// A target that runs.
 struct Run {
     name: String,
     child: Child,

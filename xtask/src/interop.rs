@@ -33,7 +33,6 @@ use About::{Contents, Times};
 use guest::Kernel;
 use serde_json::Value;
 
-/// One check.
 struct Check {
     name: &'static str,
     about: About,

@@ -185,7 +185,6 @@ fn inherent(code: &str) -> Option<&str> {
     (!head.contains(" for ") && !name.is_empty()).then_some(name)
 }
 
-/// The word that `code` begins with.
 fn word(code: &str) -> &str {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("")
 }

@@ -29,7 +29,6 @@ pub(crate) const BLKMQD: &str = "target/dist/blkmqd";
 /// The client of the block server, as it is written down in results.
 pub(crate) const BLKMQCTL: &str = "target/dist/blkmqctl";
 
-/// The command that builds [`BLKMQ`].
 const BUILD_PROGRAM: &str = "cargo build --profile dist -p blkmq-cli";
 
 /// The command that builds [`BLKMQD`] and [`BLKMQCTL`]: apart, since cargo gives all programs of a build the features of
@@ -344,7 +343,6 @@ pub(crate) fn cargo() -> PathBuf {
     std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from)
 }
 
-/// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
     // Set by cargo for `cargo run` and `cargo test`; the alternative is for calling the binary directly.
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR");

@@ -59,14 +59,12 @@ fn listed(out: &mut Paper, line: &str) {
     }
 }
 
-/// Returns the names of all pages.
 fn names() -> Vec<&'static str> {
     let schedulers = schedulers::ALL.iter().map(|factory| factory.name);
     let devices = devices::offers().into_iter().map(|device| device.name);
     schedulers.chain(devices).chain([ATTRIBUTES]).collect()
 }
 
-/// A list of all pages.
 fn list() -> String {
     let mut text = String::from("Schedulers (--scheduler):\n");
     for factory in schedulers::ALL {

@@ -130,7 +130,6 @@ fn exact(log: &Log<'_>, out: &mut Paper) -> Result<Result<(), Failure>, Failure>
     Ok(verdict)
 }
 
-/// The device of a simulation.
 fn device(
     given: Option<&str>,
     log: &Log<'_>,

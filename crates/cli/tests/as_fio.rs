@@ -134,7 +134,6 @@ fn a_file_to_be_filled_takes_the_room_of_what_is_written() {
     }
 }
 
-/// A folder of one test.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("as-fio-{name}"));
     let _ = std::fs::remove_dir_all(&folder);

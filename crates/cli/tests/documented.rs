@@ -79,7 +79,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The pages of the documentation.
 fn pages() -> Vec<PathBuf> {
     let mut pages = vec![root().join("README.md")];
     let crates = std::fs::read_dir(root().join("crates")).expect("it can be read");

@@ -16,7 +16,6 @@ mod serve;
 mod serving;
 mod top;
 
-/// The server.
 const BLKMQD: &str = env!("CARGO_BIN_EXE_blkmqd");
 /// The client, used in most tests of terminals.
 const BIN: &str = env!("CARGO_BIN_EXE_blkmqctl");

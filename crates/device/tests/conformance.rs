@@ -62,7 +62,6 @@ const CHOICES: Choices = &[
     ("dev_resource", &["1:100:0:30", "5:60:9:40"]),
 ];
 
-/// The choices for the disk.
 const OF_DISK: Choices = &[
     ("preset", &["sata7200", "sas15k"]),
     ("size", &["1", "64", "100000"]),

@@ -293,7 +293,6 @@ const PARAMETERS: &[(&str, Draw)] = &[
     ("seed", |dice| Some(dice.0.next_u64())),
 ];
 
-/// A device that was drawn.
 struct Drawn {
     /// Its description.
     text: String,

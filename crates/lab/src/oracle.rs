@@ -518,7 +518,6 @@ fn errno(result: IoResult) -> u64 {
 const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// The hash of the events so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EventHash(u64);
 

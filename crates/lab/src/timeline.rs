@@ -20,7 +20,6 @@ struct Event {
     epoch: u64,
 }
 
-/// The participants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Who {
     Cpu(usize),

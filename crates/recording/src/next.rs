@@ -3,7 +3,6 @@
 use crate::fault::Fault;
 use crate::record::Raw;
 
-/// The next row.
 pub(crate) enum Next {
     Io(Raw),
     Other,

@@ -33,7 +33,6 @@ pub(crate) struct Carrier<T> {
     turn: u32,
 }
 
-/// A request in flight.
 #[derive(Debug)]
 struct Flight<T> {
     to: T,

@@ -35,7 +35,6 @@ impl From<u64> for Cookie {
     }
 }
 
-/// A request in flight.
 #[derive(Debug)]
 pub(crate) struct Flight {
     pub(crate) connection: Key,
@@ -47,7 +46,6 @@ pub(crate) struct Flight {
     pub(crate) bytes: usize,
 }
 
-/// The work of a request.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// A read; the reply has this many bytes.

@@ -6,7 +6,6 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// The names in a certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Names {
     /// The common name, if there is exactly one.

@@ -10,7 +10,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A message to a worker.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A connection to serve.

@@ -38,7 +38,6 @@ const BUFFER: usize = 256 << 10;
 #[derive(Clone)]
 pub struct Tls(Arc<Mutex<Files>>);
 
-/// The files of a directory.
 struct Files {
     /// The configuration of connections, made from the files.
     config: Arc<ServerConfig>,

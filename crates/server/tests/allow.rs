@@ -173,7 +173,6 @@ fn ask(talk: &mut Any, option: u32, name: &str) -> (u32, Vec<u8>) {
     }
 }
 
-/// Writes and reads a sector.
 fn writes_and_reads(talk: &mut Any) -> bool {
     talk.request(&Header { command: 1, cookie: 1, offset: 0, length: 512 });
     talk.send(&[7; 512]);

@@ -224,7 +224,6 @@ impl<W> Inbox<W> {
         self.bell.wait();
     }
 
-    /// The bell.
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
     }

@@ -96,7 +96,6 @@ impl Records {
     }
 }
 
-/// The record of one queue.
 #[derive(Debug)]
 pub(crate) struct Record {
     span: Span,
@@ -200,7 +199,6 @@ impl Record {
     }
 }
 
-/// Returns the offset of the entry of a head.
 fn entry(head: u16) -> usize {
     HEADER + usize::from(head) * ENTRY
 }

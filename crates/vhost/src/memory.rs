@@ -223,7 +223,6 @@ impl Span {
     }
 }
 
-/// A mapped region.
 #[derive(Clone, Debug)]
 struct Region {
     info: RegionInfo,

@@ -37,7 +37,6 @@ pub(super) struct Cell {
     pub(super) threads: u32,
 }
 
-/// An experiment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Workload {
     /// Several threads, one elevator, the load of the published figures.

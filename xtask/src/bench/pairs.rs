@@ -21,7 +21,6 @@ const PLUGS: &str = "--bs=4k --iodepth=32 --iodepth_batch_submit=8 --iodepth_bat
 const NULL: &str = "--device null,submit_queues=1,irqmode=0";
 const REPORT: &str = "--repeat 1 --output-format json";
 
-/// The size of a measurement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Size {
     /// Pairs of runs; the medians are reported.

@@ -123,7 +123,6 @@ pub(super) struct Cell {
     pub(super) scheduler: String,
 }
 
-/// All runs.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     /// In the order in which they were first measured.

@@ -19,7 +19,6 @@ circle{fill-opacity:.45;stroke-opacity:.8}svg text{font-size:10px;fill:var(--dim
 const WIDTH: f64 = 300.0;
 const MARGIN: f64 = 40.0;
 
-/// The page.
 pub(super) fn html(report: &Report<'_>) -> String {
     let mut page =
         String::from("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");

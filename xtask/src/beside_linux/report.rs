@@ -8,7 +8,6 @@ use super::side::Side;
 use crate::machine::Machine;
 use serde_json::{Value, json};
 
-/// The contents of a report.
 pub(super) struct Report<'a> {
     pub(super) machine: &'a Machine,
     pub(super) plan: &'a Plan,
@@ -68,7 +67,6 @@ impl Report<'_> {
         about
     }
 
-    /// The page.
     pub(super) fn markdown(&self) -> String {
         let mut page = String::from("# Beside Linux\n\n| machine | |\n|---|---|\n");
         for (name, value) in self.machine.rows() {

@@ -127,7 +127,6 @@ impl Run<'_> {
     }
 }
 
-/// A client that runs.
 struct Client {
     child: Child,
     report: PathBuf,

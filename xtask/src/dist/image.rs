@@ -119,7 +119,6 @@ fn put_copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The names in a folder.
 fn names(folder: &Path) -> Result<String> {
     let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().into_string()));
     let names = names.collect::<std::io::Result<std::result::Result<Vec<_>, _>>>()?;

@@ -30,7 +30,6 @@ pub(super) enum Kind {
     Arithmetic,
 }
 
-/// A difference.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Difference {
     pub(super) kind: Kind,

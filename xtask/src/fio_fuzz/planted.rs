@@ -4,7 +4,6 @@ use super::draw::JobFile;
 use super::run::Both;
 use serde_json::{Value, json};
 
-/// A planted fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
     /// An option is missing in blkmq.

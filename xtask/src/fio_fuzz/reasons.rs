@@ -163,7 +163,6 @@ fn has_mixed_rest(settings: &Settings<'_>) -> bool {
     has_rest && ["rw", "readwrite"].contains(&pattern(settings).0)
 }
 
-/// All reasons.
 pub(super) const REASONS: &[Reason] = &[
     Reason {
         text: "fio 3.33 does not end, or breaks off: an assertion, a file that was closed or is not there yet, or an LFSR of few \

@@ -19,7 +19,6 @@ const SECTOR: usize = 512;
 /// The bytes of a file that exists beforehand. Neither program writes such a sector.
 const BACKGROUND: u8 = 0x5a;
 
-/// The outcome of a run.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Outcome {
     /// `None`: it was ended by a signal.

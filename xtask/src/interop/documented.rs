@@ -32,7 +32,6 @@ enum Kind {
     Client,
 }
 
-/// The check.
 pub(super) fn check() -> Result<Outcome> {
     let (lines, left_out) = commands()?;
     for (line, why) in &left_out {

@@ -84,7 +84,6 @@ const OF_REPOSITORY: Least = Least { accepted: 68, equal: 30, covered: 30 };
 /// The variable with the path to a checkout of fio's repository.
 const REPOSITORY: &str = "FIO_REPOSITORY";
 
-/// The check.
 pub(super) fn check() -> Result<Outcome> {
     let folder = target_dir().join("interop/fio-source");
     let repository = std::env::var_os(REPOSITORY).map(PathBuf::from);

@@ -30,7 +30,6 @@ const DEPTHS: [u32; 3] = [1, 4, 16];
 const JOBS: [u32; 2] = [1, 2];
 const SCHEDULERS: [&str; 2] = ["none", "kyber"];
 
-/// The check.
 pub(super) fn check() -> Result<Outcome> {
     let python = match python::programs()? {
         Ok(programs) => programs.join("python3"),

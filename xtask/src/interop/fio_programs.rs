@@ -14,7 +14,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The check.
 pub(super) fn check() -> Result<Outcome> {
     let programs = match python::programs()? {
         Ok(programs) => programs,

@@ -139,7 +139,6 @@ const READERS: &[Reader] = &[
     },
 ];
 
-/// The check.
 pub(super) fn check() -> Result<Outcome> {
     let folder = Folder::new("fio-readers")?;
     let mut faults = Vec::new();

@@ -20,7 +20,6 @@ const JOB: &str = "--name=t --bs=4k --size=4m --rw=randrw --rate_iops=500 --iode
 /// Where Debian's package has those of fio's tools that are not installed as programs.
 const PACKED: &str = "/usr/share/doc/fio";
 
-/// The check.
 pub(super) fn check() -> Result<Outcome> {
     let folder = Folder::new("log-tools")?;
     let place = folder.path();

@@ -42,7 +42,6 @@ const PAGES: [(&str, &str); 3] = [
     ),
 ];
 
-/// The check.
 pub(super) fn check() -> Result<Outcome> {
     let folder = Folder::new("report-page")?;
     for (name, command) in PAGES {

@@ -9,7 +9,6 @@ use crate::tidy::tree::Tree;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The folder of the protocols.
 const FOLDER: &str = "crates/engine/src/sync/";
 /// The facade, which holds no protocol.
 const FACADE: [&str; 2] = ["mod.rs", "mutable.rs"];

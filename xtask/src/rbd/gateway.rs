@@ -4,7 +4,6 @@ use crate::Result;
 use crate::ceph::Cluster;
 use crate::nbd::Server;
 
-/// The settings of a gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Settings {
     /// As `--scheduler` takes it.

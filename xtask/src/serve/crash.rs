@@ -14,7 +14,6 @@ use std::path::Path;
 
 /// Bytes of a write.
 const BLOCK: usize = 4096;
-/// Blocks of the file.
 const BLOCKS: u64 = 16 << 10;
 /// Connections that write.
 const WRITERS: usize = 4;

@@ -94,7 +94,6 @@ struct Plan {
     rounds: u32,
 }
 
-/// One run.
 #[derive(Clone, Copy)]
 struct Run {
     figures: Figures,

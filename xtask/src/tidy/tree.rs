@@ -22,7 +22,6 @@ impl fmt::Display for Finding {
     }
 }
 
-/// One text file.
 pub(crate) struct File {
     /// The path from the root of the workspace, with forward slashes.
     pub(crate) path: String,

@@ -71,7 +71,6 @@ pub(super) struct Stall {
     pub(super) threads: BTreeMap<String, u32>,
 }
 
-/// The load of a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) scheduler: &'static str,

@@ -21,7 +21,6 @@ const fn engine(name: &'static str, is_synchronous: bool) -> Engine {
     Engine { name, is_storage: true, is_synchronous }
 }
 
-/// All of them.
 const ENGINES: [Engine; 9] = [
     engine("libaio", false),
     engine("io_uring", false),

@@ -4,7 +4,6 @@
 use blkmq_terminal::paper::{Paper, paragraph, push_line};
 use unicode_width::UnicodeWidthStr;
 
-/// A part of a page.
 enum Part<'a> {
     /// Stays as it is: code, and empty lines.
     Line(&'a str),
@@ -94,7 +93,6 @@ fn table(out: &mut Paper, lines: &[&str]) {
     }
 }
 
-/// The cells of a line of a table.
 fn cells(line: &str) -> Vec<String> {
     let line = line.trim().trim_matches('|').replace("\\|", "\u{0}");
     line.split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect()

@@ -13,7 +13,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// The study of the folder.
 const STUDY: &str = "study.json";
 /// The longest file of a shard.
 const MAX_BYTES: u64 = 8 << 30;

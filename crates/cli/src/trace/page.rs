@@ -11,7 +11,6 @@ use blkmq_core::Histogram;
 use blkmq_recording::{Reader, Summary};
 use blkmq_terminal::text_table::Align;
 
-/// Bars of a plot.
 const BARS: usize = 24;
 
 /// The page.

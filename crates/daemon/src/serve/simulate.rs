@@ -71,7 +71,6 @@ pub fn commands(path: &str, wanted: &Wanted, model: Option<&str>) -> Result<Stri
     if faults.is_empty() { Ok(text) } else { Err(faults) }
 }
 
-/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

@@ -212,7 +212,6 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     basics::LOG_SIZE_PARAMETER,
 ];
 
-/// A preset by name.
 pub(super) struct Preset {
     pub(super) name: &'static str,
     pub(super) terms: Terms,

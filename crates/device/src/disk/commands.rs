@@ -10,7 +10,6 @@ use super::mechanics::{Access, Estimate, Mechanics, Target};
 use blkmq_core::{Instant, Nanos};
 use std::ops::Range;
 
-/// The kind of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Read,
@@ -19,7 +18,6 @@ pub(super) enum Kind {
     Zeroes,
 }
 
-/// A command on sectors.
 #[derive(Clone, Debug)]
 pub(super) struct Command {
     pub(super) tag: u32,

@@ -76,7 +76,6 @@ fn divided(number: u64, by: u32) -> (u64, u32) {
     }
 }
 
-/// The geometry of a disk.
 #[derive(Debug)]
 pub(super) struct Geometry {
     zones: Box<[Zone]>,
@@ -118,7 +117,6 @@ impl Geometry {
         }
     }
 
-    /// The number of cylinders.
     pub(super) fn cylinders(&self) -> u32 {
         self.zones.len() as u32 * self.each
     }

@@ -114,7 +114,6 @@ impl DiskParams {
     }
 }
 
-/// A preset by name.
 pub(super) struct Preset {
     pub(super) name: &'static str,
     pub(super) figures: Figures,

@@ -45,7 +45,6 @@ pub(super) struct Stopped {
     pub(super) track: Track,
 }
 
-/// The read cache and its read-ahead.
 #[derive(Debug)]
 pub(super) struct ReadAhead {
     segments: Segments,

@@ -41,7 +41,6 @@ pub(super) enum Want {
     Rest,
 }
 
-/// The write cache.
 #[derive(Debug)]
 pub(super) struct WriteBack {
     dirty: Dirty,

@@ -22,7 +22,6 @@ pub(super) struct Command {
     pub(super) fua: bool,
 }
 
-/// A request in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) op: Op,

@@ -181,7 +181,6 @@ pub(super) const PAGE_SECTORS: u64 = PAGE as u64 / SECTOR_SIZE as u64;
 pub(super) const WHOLE: u8 = u8::MAX;
 const _: () = assert!(PAGE_SECTORS == u8::BITS as u64, "a bit per sector");
 
-/// The contents of one page.
 pub(super) type Page = [u8; PAGE];
 
 /// The contents of a page that is not stored.

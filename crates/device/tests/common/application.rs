@@ -11,7 +11,6 @@ use blkmq_engine::{Config, WriteCache};
 
 pub const BLOCKS: usize = 48;
 
-/// The versions of one block.
 #[derive(Clone, Default)]
 struct Block {
     /// The oldest version that may be found after a cut.

@@ -161,7 +161,6 @@ impl DeviceWatch for Arrivals {
     fn returned(&mut self, _: Instant, _: &Seen, _: Fate) {}
 }
 
-/// The observer of a policy.
 pub(super) struct TracedPolicy {
     tracer: Tracer,
     /// Start and length of each held request, by slot, to compute by how much it grows.
@@ -213,7 +212,6 @@ impl PolicyWatch for TracedPolicy {
     }
 }
 
-/// The observer of a device.
 pub(super) struct TracedDevice(pub(super) Tracer);
 
 fn request(act: Act, rq: &Seen) -> Event {

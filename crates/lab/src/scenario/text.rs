@@ -163,7 +163,6 @@ impl FromStr for Scenario {
     }
 }
 
-/// One setting.
 pub(crate) struct Field {
     /// Its name in the line.
     pub(crate) key: &'static str,

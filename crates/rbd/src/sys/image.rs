@@ -44,7 +44,6 @@ struct Cluster {
     rados: Rados,
 }
 
-/// An open pool of the cluster.
 struct OpenPool {
     cluster: Cluster,
     pool: Pool,

@@ -10,7 +10,6 @@ use rustix::net::{RecvFlags, recv};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A connection.
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Socket,

@@ -175,7 +175,6 @@ pub(crate) fn wait(
 /// request.
 const LOCAL_BUFFER: usize = 2 << 20;
 
-/// The address of a socket.
 #[derive(Clone, Debug)]
 pub(crate) enum Address {
     Unix(SocketAddrUnix),

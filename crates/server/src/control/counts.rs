@@ -42,7 +42,6 @@ pub(crate) fn begin(shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-/// A reading of one device.
 struct Read {
     times: QueueTimes,
     plan: Plan,

@@ -26,7 +26,6 @@ pub(super) struct Request {
     pub(super) body: Vec<u8>,
 }
 
-/// The method of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Method {
     Get,

@@ -66,7 +66,6 @@ pub(super) fn action(request: &Request, site: &Site) -> Action {
     found.unwrap_or_else(|refusal| Action::Reply(refusal.into()))
 }
 
-/// Returns the answer to a change.
 pub(super) fn changed(answer: &Answer) -> Reply {
     let status = if matches!(answer, Answer::Refused(_)) { 422 } else { 200 };
     Reply::json(status, answer)

@@ -5,7 +5,6 @@ use crate::refusals::Reason;
 use crate::tls::Tls;
 use crate::worker::Shared;
 
-/// The counts.
 #[derive(Debug, Default)]
 pub(super) struct Access {
     refused: Vec<(&'static str, u64)>,

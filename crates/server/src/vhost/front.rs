@@ -36,7 +36,6 @@ pub(super) struct Totals {
     pub(super) written: u64,
 }
 
-/// The connection.
 pub(super) struct Front {
     socket: UnixStream,
     receiver: Receiver,

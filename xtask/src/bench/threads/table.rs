@@ -30,7 +30,6 @@ enum Bound {
     None,
 }
 
-/// The bounds of a line.
 pub(super) struct Bounds {
     rate: Bound,
     /// CPU time for an I/O.

@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 
 pub(super) use check::check;
 
-/// The program.
 pub(crate) const CHROMIUM: &str = "chromium";
 
 /// No window, no automatic network requests, and no data of a user's profile.

@@ -55,7 +55,6 @@ fn slots(lines: &[Value], op: &str) -> Vec<u64> {
     sum
 }
 
-/// The latencies of a client.
 struct Client {
     /// (nanoseconds, number of I/Os that took them), by fio's buckets.
     bins: Vec<(f64, u64)>,

@@ -117,7 +117,6 @@ const SCENES: [Scene; 5] = [
     },
 ];
 
-/// A scene that is played.
 struct Played {
     server: Server,
     /// The storage of a device that gets stuck.

@@ -34,7 +34,6 @@ struct Site {
     packages: [PathBuf; 2],
 }
 
-/// The check.
 pub(in crate::interop) fn check() -> Result<Outcome> {
     upgraded(UPGRADES)
 }

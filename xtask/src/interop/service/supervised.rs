@@ -48,7 +48,6 @@ impl Supervisor {
         Ok(Self { child, input, said, seen: 0, socket })
     }
 
-    /// The socket that it holds.
     pub(super) fn socket(&self) -> &Path {
         &self.socket
     }

@@ -59,7 +59,6 @@ Without a file and a device, I/O goes to the null device. In virtual time no fil
 | --- | --- | --- |
 ";
 
-/// The page.
 fn page() -> String {
     let mut rows = Vec::new();
     for option in super::all() {

@@ -15,7 +15,6 @@ const VERSION: &str = "fio version 3 iolog";
 /// The longest file name that fio reads.
 const MAX_NAME: usize = 256;
 
-/// The log of a thread.
 pub(super) struct IoLog {
     sink: Sink,
     /// The offsets on the device at which its files begin, in order, with their names.

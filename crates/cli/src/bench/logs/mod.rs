@@ -33,7 +33,6 @@ pub struct RunLogs {
     files: BTreeMap<PathBuf, Arc<LogFile>>,
 }
 
-/// The logs of one thread.
 struct Log {
     bw: Option<Rates>,
     iops: Option<Rates>,

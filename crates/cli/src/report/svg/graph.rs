@@ -4,7 +4,6 @@ use super::super::markup::{Attributes, Markup, Px};
 use super::look::{Shape, mark};
 use super::{WIDTH, line, plot, text, titled};
 
-/// Height of a graph.
 const HEIGHT: f64 = 300.0;
 /// Its area, in pixels.
 pub(super) const LEFT: f64 = 72.0;
@@ -28,7 +27,6 @@ pub(super) struct Frame<'a> {
     pub(super) rows: Ticks,
 }
 
-/// A curve in pixels.
 pub(super) struct Curve {
     /// The classes that determine its style.
     pub(super) class: String,
@@ -59,7 +57,6 @@ pub(super) fn frame(m: &mut Markup, frame: &Frame<'_>, content: impl FnOnce(&mut
     });
 }
 
-/// Markers on a curve.
 const MARKERS: usize = 7;
 
 /// Draws curves, with staggered markers so that coinciding curves can be distinguished.

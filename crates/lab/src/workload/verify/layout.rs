@@ -23,7 +23,6 @@ use super::{Fault, Method, Pattern};
 use blkmq_core::Rng;
 use md5::Digest as _;
 
-/// `bqV1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"bqV1");
 /// The offset of the checksum of the header, which ends it.
 const CHECKSUM: usize = 40;
@@ -373,7 +372,6 @@ mod tests {
         digest.bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// All have their published values for `123456789`.
     #[test]
     fn digests_have_their_published_values() {
         let word = |method| little_endian(Digest::of(method, b"123456789").bytes());

@@ -203,7 +203,6 @@ impl Spans {
     }
 }
 
-/// `bqS1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"bqS1");
 /// Bytes in front of the blocks.
 const HEADER: usize = 32;

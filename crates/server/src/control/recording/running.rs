@@ -34,7 +34,6 @@ pub(crate) struct Wanted {
     pub(crate) kind: Kind,
 }
 
-/// The kind of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// blktrace's records, at most `bytes`, with a buffer of `kib` KiB for each elevator.

@@ -69,7 +69,6 @@ pub(super) enum Peer {
     Gone,
 }
 
-/// The bounds of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Bounds {
     /// The end of the recording; `None` if its client ends it.
