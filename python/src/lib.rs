@@ -62,7 +62,7 @@ fn apart<T: Send>(
     done.map_err(exception)
 }
 
-/// Returns the results of `blkmq sim` (or `blkmq bench`, if `real`) as JSON. `policy` creates instances of a scheduler.
+/// The results of `blkmq sim` (or `blkmq bench`, if `real`) as JSON. `policy` creates instances of a scheduler.
 #[pyfunction]
 #[pyo3(signature = (words, real = false, policy = None))]
 fn run(
@@ -91,7 +91,7 @@ fn replay(py: Python<'_>, words: Vec<String>) -> PyResult<String> {
     apart(py, |stop| embedding::replay(&words, stop))
 }
 
-/// Returns the facts about a trace as JSON.
+/// The facts about a trace as JSON.
 #[pyfunction]
 fn trace_info(py: Python<'_>, words: Vec<String>) -> PyResult<String> {
     apart(py, |_| embedding::trace_info(&words))

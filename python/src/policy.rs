@@ -234,7 +234,7 @@ impl Policy {
         Python::attach(|py| call(py, object)).map_err(|fault| self.fail(fault)).ok()
     }
 
-    /// Returns the request with its present metadata.
+    /// The request with its present metadata.
     fn current(&self, py: Python<'_>, cx: &Cx<'_>, rq: RequestId) -> Py<Request> {
         let request = self.requests[rq.index()].as_ref().expect("a request that was inserted");
         request.borrow_mut(py).meta = *cx.requests.get(rq);
@@ -396,7 +396,7 @@ impl Scheduler for Policy {
     }
 }
 
-/// Returns the results of `blkmq sim WORDS` with the Rust twin of the test class `ReadsFirst`.
+/// The results of `blkmq sim WORDS` with the Rust twin of the test class `ReadsFirst`.
 #[pyfunction]
 pub fn reads_first(py: Python<'_>, words: Vec<String>) -> PyResult<String> {
     static FACTORY: Factory = Factory {

@@ -97,7 +97,7 @@ impl Server {
         std::env::temp_dir().join(format!("blkmq-nbd-{name}-{}", std::process::id()))
     }
 
-    /// Returns an error with the server's own message if it has ended.
+    /// An error with the server's own message if it has ended.
     fn check(&mut self, line: &str) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),

@@ -84,14 +84,14 @@ pub fn kind(device: &Device) -> DeviceKind {
     }
 }
 
-/// Returns the kind of a composed device: a file if it contains files and stores written data.
+/// The kind of a composed device: a file if it contains files and stores written data.
 fn kind_of_stack(legs: &[Device]) -> DeviceKind {
     let has = |wanted| legs.iter().any(|leg| kind(leg) == wanted);
     let kinds = [DeviceKind::Null, DeviceKind::Model, DeviceKind::File];
     kinds.into_iter().find(|wanted| has(*wanted)).unwrap_or(DeviceKind::Memory)
 }
 
-/// Returns the log of the device's busy parts, if there is one.
+/// The log of the device's busy parts, if there is one.
 pub fn occupancy(device: &Device) -> Option<&OccupancyLog> {
     match device {
         Device::Virtual(device) => device.occupancy.as_ref(),
@@ -188,7 +188,7 @@ pub fn choose_all(list: &str, time: Time, readonly: bool) -> Result<Vec<DeviceCh
     descriptions(list).into_iter().map(one).collect()
 }
 
-/// Returns the description `text` with real devices, also inside a composed device, made read-only.
+/// The description `text` with real devices, also inside a composed device, made read-only.
 fn reading(text: &str) -> String {
     let is_layer = |name: &str| Kind::ALL.iter().any(|layer| layer.name == name);
     let name = text.split([',', ':']).next().unwrap_or_default().trim();
@@ -233,7 +233,7 @@ pub fn choose(text: &str, time: Time) -> Result<DeviceChoice, UsageError> {
     Ok(choice)
 }
 
-/// Returns the names of all devices that store written data, for messages.
+/// The names of all devices that store written data, for messages.
 pub fn keeping() -> String {
     let keeping = |offer: &Offer| open(offer.name, Time::Real).map_or(offer.real, |it| keeps(&it));
     let names = offers().into_iter().filter(keeping).map(|offer| offer.name);

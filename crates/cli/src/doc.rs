@@ -29,8 +29,7 @@ pub fn definition() -> Command {
     PAGE.command(&list()).arg(page.help("the name of a scheduler or device, or attributes"))
 }
 
-/// Returns the requested page, or the list of all pages: laid out for a terminal, or unchanged if standard output is
-/// not one.
+/// The requested page, or the list of all pages: laid out for a terminal, or unchanged if standard output is not one.
 pub fn run(found: &ArgMatches) -> String {
     let text = match found.get_one::<String>("page") {
         Some(name) => page(name).expect("clap refuses other names"),
@@ -77,7 +76,7 @@ fn list() -> String {
     text
 }
 
-/// Returns the page called `name`, if it exists.
+/// The page called `name`, if it exists.
 fn page(name: &str) -> Option<Cow<'static, str>> {
     if name == ATTRIBUTES {
         return Some(attributes::table().into());

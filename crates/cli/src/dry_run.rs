@@ -8,8 +8,8 @@ use blkmq_sched::Scope;
 use blkmq_terminal::paper::{Paper, paragraph, push_command, push_line};
 use blkmq_terminal::text_table::{Align, TextTable};
 
-/// Returns the plan as text of at most `width` columns, except for the job file: the amount of work, the jobs as a job
-/// file, the runs in order, and the notes.
+/// The plan as text of at most `width` columns, except for the job file: the amount of work, the jobs as a job file,
+/// the runs in order, and the notes.
 pub fn render(plan: &Plan, width: usize) -> String {
     let mut out = Paper::new(width);
     push_command(&mut out, 0, &plan.command);

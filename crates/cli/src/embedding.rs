@@ -77,7 +77,7 @@ fn results(plan: &mut Plan, stop: &Stop) -> Result<String, Error> {
     Ok(render(&report, plan.format))
 }
 
-/// Returns the facts about a trace as JSON: the bytes printed by `blkmq trace info WORDS --json`.
+/// The facts about a trace as JSON: the bytes printed by `blkmq trace info WORDS --json`.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -113,7 +113,7 @@ impl Study {
         self.0.len()
     }
 
-    /// Returns the identity of the point `index`.
+    /// The identity of the point `index`.
     ///
     /// # Panics
     /// If there is no such point.
@@ -180,13 +180,13 @@ impl Folder {
     }
 }
 
-/// Returns the names of the devices available to simulations.
+/// The names of the devices available to simulations.
 #[must_use]
 pub fn devices() -> Vec<&'static str> {
     blkmq_device::registry::ALL.iter().map(|factory| factory.name).collect()
 }
 
-/// Returns the schedulers, each with its attributes: name, default, minimum, maximum and meaning.
+/// The schedulers, each with its attributes: name, default, minimum, maximum and meaning.
 #[must_use]
 pub fn schedulers() -> Vec<(&'static str, Vec<Attribute>)> {
     let attribute = |it: &blkmq_sched::Attribute| Attribute {

@@ -225,7 +225,7 @@ fn table(columns: &[(&str, &Summary)]) -> TextTable {
     table
 }
 
-/// Returns the row name of a priority.
+/// The row name of a priority.
 fn priority((class, level, is_read): (Class, u16, bool)) -> String {
     let what = if is_read { "reads" } else { "others" };
     let class = match class {

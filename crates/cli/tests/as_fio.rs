@@ -172,7 +172,7 @@ fn readonly_changes_and_makes_no_file() {
     assert_eq!(std::fs::read_dir(&folder).expect("it is there").count(), 1, "no other file");
 }
 
-/// Returns the report of a run on a file; `None` if io_uring is unavailable.
+/// The report of a run on a file; `None` if io_uring is unavailable.
 #[cfg(target_os = "linux")]
 fn on_file(test: &str, line: &str) -> Option<Value> {
     let output = blkmq(&format!("bench --scheduler=none --output-format=json --direct=0 {line}"));

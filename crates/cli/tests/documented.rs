@@ -28,7 +28,7 @@ const COMMANDS: [&str; 10] = [
     "man --help",
 ];
 
-/// Returns a command of this program, from its first to its last word: comments follow after two spaces.
+/// A command of this program, from its first to its last word: comments follow after two spaces.
 fn command(line: &str) -> Option<String> {
     let line = line.trim();
     if let Some(words) = line.strip_prefix("cargo run --release -- ") {
@@ -92,7 +92,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Returns all documented commands, in an order in which each finds the files of earlier ones.
+/// All documented commands, in an order in which each finds the files of earlier ones.
 fn shown() -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for page in pages() {
@@ -123,7 +123,7 @@ fn is_elsewhere(line: &str) -> bool {
     ELSEWHERE.iter().any(|(words, _)| line.contains(words))
 }
 
-/// Returns a program in the command that this machine lacks.
+/// A program in the command that this machine lacks.
 fn lacks(line: &str) -> Option<&'static str> {
     let program = line.contains("man -l").then_some("man")?;
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
@@ -186,7 +186,7 @@ fn carry_out(line: &str, folder: &Path) -> Result<(), String> {
     output_of(line, folder, if is_timed(line) { SECONDS * cpus } else { SECONDS }).map(drop)
 }
 
-/// Returns the maximum duration stated by a plan, in seconds; `None` if it ends with its I/O.
+/// The maximum duration stated by a plan, in seconds; `None` if it ends with its I/O.
 fn stated(plan: &str) -> Option<f64> {
     let words = plan.split_whitespace().collect::<Vec<_>>();
     let end = words.windows(3).find(|words| words[1..] == ["in", "all."])?;

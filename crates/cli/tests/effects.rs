@@ -289,7 +289,7 @@ fn sim(line: &str) -> Value {
     report
 }
 
-/// Returns the options that the help of `command` lists as effective.
+/// The options that the help of `command` lists as effective.
 fn listed(command: &str) -> BTreeSet<String> {
     let help = output(&format!("{command} --help"));
     let (effective, _) = help.split_once("Accepted without effect").expect("a list");

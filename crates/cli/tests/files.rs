@@ -8,7 +8,7 @@ fn blkmq(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_blkmq")).args(args).output().expect("the binary starts")
 }
 
-/// Returns a path for one test, in cargo's folder for integration tests.
+/// A path for one test, in cargo's folder for integration tests.
 fn path(name: &str) -> (PathBuf, String) {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_file(&path);
@@ -16,7 +16,7 @@ fn path(name: &str) -> (PathBuf, String) {
     (path, text)
 }
 
-/// Returns the report of a run; `None` if io_uring is unavailable.
+/// The report of a run; `None` if io_uring is unavailable.
 fn report(test: &str, line: &str) -> Option<Value> {
     let args = format!("bench --scheduler=mq-deadline --output-format=json {line}");
     let output = blkmq(&Vec::from_iter(args.split_whitespace()));

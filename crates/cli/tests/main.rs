@@ -35,7 +35,7 @@ mod workload;
 #[cfg(target_os = "linux")]
 const BIN: &str = env!("CARGO_BIN_EXE_blkmq");
 
-/// Returns the program for long tests: the one built with the tests, or a faster build named by the environment.
+/// The program for long tests: the one built with the tests, or a faster build named by the environment.
 fn program() -> std::ffi::OsString {
     std::env::var_os("BLKMQ_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_blkmq").into())
 }

@@ -215,7 +215,7 @@ fn two_tenants(options: &str) -> Value {
     ))
 }
 
-/// Returns the policy of each run, and the notes on its choice.
+/// The policy of each run, and the notes on its choice.
 fn chosen(report: &Value) -> (Vec<&str>, Vec<&str>) {
     let jobs = report["jobs"].as_array().expect("jobs").iter();
     let mut policies =

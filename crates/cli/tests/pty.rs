@@ -104,7 +104,7 @@ impl Terminal {
     }
 }
 
-/// Returns the lines of a screen without the overwritten parts of a progress bar.
+/// The lines of a screen without the overwritten parts of a progress bar.
 pub fn lines(shown: &str) -> Vec<&str> {
     let start = shown.rfind('\u{1b}').map_or(0, |at| at + 1);
     let rest = &shown[start..];

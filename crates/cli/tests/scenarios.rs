@@ -83,8 +83,8 @@ fn millis(ms: f64) -> String {
     if ms < 10.0 { format!("{ms:.2}") } else { format!("{ms:.0}") }
 }
 
-/// Returns the figures of a reader beside writers, for each scheduler on a device: p99, reads per second, and the
-/// writers' throughput.
+/// The figures of a reader beside writers, for each scheduler on a device: p99, reads per second, and the writers'
+/// throughput.
 fn among_writers(scenario: &str, device: &str) -> Vec<(f64, f64, f64)> {
     let jobs = sim(scenario, device, &SCHEDULERS.join(","));
     let figures = |jobs: &[Value]| {
@@ -94,8 +94,8 @@ fn among_writers(scenario: &str, device: &str) -> Vec<(f64, f64, f64)> {
     jobs.chunks(2).map(figures).collect()
 }
 
-/// Returns the throughput of the writers of `tenants` on a disk with the `nth` scheduler, the median of twelve seeds:
-/// under kyber it is 17.1 to 18.2 MB/s, depending on the seed.
+/// The throughput of the writers of `tenants` on a disk with the `nth` scheduler, the median of twelve seeds: under
+/// kyber it is 17.1 to 18.2 MB/s, depending on the seed.
 fn written_on_a_disk(nth: usize) -> f64 {
     let written = |seed| megabytes(&sim_from(seed, "tenants", "disk", SCHEDULERS[nth])[1]["write"]);
     let mut all = Vec::from_iter((1..=12).map(written));
@@ -103,7 +103,7 @@ fn written_on_a_disk(nth: usize) -> f64 {
     f64::midpoint(all[5], all[6])
 }
 
-/// Returns each scheduler's figures on some devices, one row each.
+/// Each scheduler's figures on some devices, one row each.
 fn rows(devices: &[Vec<(f64, f64, f64)>]) -> String {
     let row = |(nth, name): (usize, &&str)| {
         let cells = devices.iter().map(|device| {
@@ -122,7 +122,7 @@ fn every_page_contains(rows: &str) {
     }
 }
 
-/// Returns the reader's p99 with `none` as a multiple of its p99 with the `nth` scheduler.
+/// The reader's p99 with `none` as a multiple of its p99 with the `nth` scheduler.
 fn gain(device: &[(f64, f64, f64)], nth: usize) -> f64 {
     device[0].0 / device[nth].0
 }

@@ -30,7 +30,7 @@ const RUNS: &str = "--scheduler=none,mq-deadline:fifo_batch=8,read_expire=100,wr
     --access=combining,spin --rw=randrw --size=256k --iodepth=8 --name=caf\u{e9} --device=flash";
 const CLAIM: &str = "repro order --runtime=20ms --threads=1";
 
-/// Returns a command line for each command, with its log.
+/// A command line for each command, with its log.
 fn every_command(log: &str) -> Vec<String> {
     let mut all = vec![
         format!("sim {RUNS}"),

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 const LONG: &str =
     "--scheduler=none,mq-deadline --rw=randread --iodepth=4 --runtime=600 --time_based";
 
-/// Returns a nonexistent path in cargo's folder for integration tests.
+/// A nonexistent path in cargo's folder for integration tests.
 fn fresh(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_file(&path);

@@ -24,7 +24,7 @@ fn jobs_or_none(output: &Output) -> Vec<Value> {
     if output.stdout.is_empty() { Vec::new() } else { jobs(output) }
 }
 
-/// Returns the jobs of a bench that must succeed.
+/// The jobs of a bench that must succeed.
 fn right(line: &str) -> Vec<Value> {
     let output = bench(line);
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use std::process::Command;
 
-/// Returns the jobs in the report of `blkmq sim` with these options on a device that takes 50 us.
+/// The jobs in the report of `blkmq sim` with these options on a device that takes 50 us.
 pub fn jobs(line: &str) -> Vec<Value> {
     let scheduler = if line.contains("--scheduler") { "" } else { "--scheduler=none" };
     let args = ["sim", "--output-format=json"].into_iter().chain(scheduler.split_whitespace());

@@ -39,7 +39,7 @@ fn definition() -> Command {
     ctl::args::definition().subcommands([top::args::definition(), completions, man])
 }
 
-/// Returns the definitions of both programs, the selected one first.
+/// The definitions of both programs, the selected one first.
 fn programs(found: &ArgMatches) -> Vec<Command> {
     let mut all = vec![definition(), serve::args::definition()];
     let named = found.get_one::<String>("program");
@@ -72,7 +72,7 @@ mod tests {
     use clap::ValueEnum;
     use clap_complete::Shell;
 
-    /// Returns the text that a command prints.
+    /// The text that a command prints.
     fn made(words: &[&str]) -> String {
         let words = [ctl::args::PROGRAM].iter().chain(words);
         let found = definition().try_get_matches_from(words).expect("a line of words");

@@ -100,7 +100,7 @@ fn shown(wanted: &Wanted, answer: &Answer) -> String {
     }
 }
 
-/// Returns the present counts.
+/// The present counts.
 fn counts(wanted: &Wanted) -> Result<Stat, Failure> {
     match ask(wanted, &Request::Stat)? {
         Answer::Stat(stat) => Ok(stat),
@@ -108,7 +108,7 @@ fn counts(wanted: &Wanted) -> Result<Stat, Failure> {
     }
 }
 
-/// Returns a line for each device, or its fields as JSON.
+/// A line for each device, or its fields as JSON.
 fn in_kernel_form(wanted: &Wanted, form: KernelForm) -> Result<String, Failure> {
     let devices = counts(wanted)?.devices;
     if wanted.json {

@@ -13,8 +13,8 @@ pub struct Line {
     pub is_bad: bool,
 }
 
-/// Returns the lines of the interval between two counts: first one for each device and export that is not well, then
-/// the promises.
+/// The lines of the interval between two counts: first one for each device and export that is not well, then the
+/// promises.
 pub fn lines(before: &Stat, now: &Stat) -> Vec<Line> {
     let seconds = now.at.saturating_sub(before.at) as f64 / 1e9;
     let devices = now.devices.iter().map(|it| (&it.name, &it.condition));
@@ -47,7 +47,7 @@ fn named(export: &str) -> &str {
     if export.is_empty() { "(unnamed)" } else { export }
 }
 
-/// Returns the goals and the floor of an export, and their state.
+/// The goals and the floor of an export, and their state.
 pub fn promised(goals: &[GoalStat], floor: &FloorStat) -> Vec<String> {
     let mut parts = Vec::from_iter(goals.iter().map(goal));
     if !floor.promised.is_empty() {
@@ -66,7 +66,7 @@ fn goal(goal: &GoalStat) -> String {
     text
 }
 
-/// Returns the growth of an export's figures.
+/// The growth of an export's figures.
 fn grown(now: &ExportStat, before: &ExportStat) -> Figures {
     let each = |of: fn(&Figures) -> &[u64; 3]| {
         std::array::from_fn(|at| of(&now.figures)[at].saturating_sub(of(&before.figures)[at]))
@@ -79,7 +79,7 @@ fn grown(now: &ExportStat, before: &ExportStat) -> Figures {
     }
 }
 
-/// Returns the use of each ceiling that is set.
+/// The use of each ceiling that is set.
 fn ceilings(max: &str, came: &Figures, seconds: f64) -> Vec<String> {
     let ios = |at: usize| came.ios[at] + came.merged[at];
     let used = |word: &str| match word {

@@ -269,7 +269,7 @@ fn start_http(wanted: &Wanted, server: &mut Server) -> Result<Option<String>, St
     Ok(Some(Http::page(&at, &key)))
 }
 
-/// Returns the devices and exports of the server, and addresses for clients.
+/// The devices and exports of the server, and addresses for clients.
 fn welcome(wanted: &Wanted, server: &Server, control: Option<&Path>, page: Option<&str>) -> String {
     let mut text = String::new();
     for (number, disk) in (1..).zip(server.disks()) {

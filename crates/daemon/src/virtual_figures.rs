@@ -203,7 +203,7 @@ fn the_columns_of_stat_and_top_are_exact() {
     }
 }
 
-/// Returns the longest time in the same bucket as `ns`: buckets keep six bits.
+/// The longest time in the same bucket as `ns`: buckets keep six bits.
 fn end_of_bucket(ns: u64) -> u64 {
     let dropped = (u64::BITS - ns.leading_zeros()).saturating_sub(6);
     ns | ((1 << dropped) - 1)

@@ -16,7 +16,7 @@ fn own() -> (TempDir, u32) {
     (folder, user)
 }
 
-/// Returns a configuration of two exports with these rules.
+/// A configuration of two exports with these rules.
 fn file(folder: &Path, gold: &str, silver: &str) -> String {
     format!(
         "listen = 'unix:{}'\n[[device]]\nname = 'd'\ndevice = 'memory,size=16'\n\
@@ -26,7 +26,7 @@ fn file(folder: &Path, gold: &str, silver: &str) -> String {
     )
 }
 
-/// Returns a client of the export `name`, or `None` if the server closes the connection.
+/// A client of the export `name`, or `None` if the server closes the connection.
 fn client(folder: &Path, name: &str) -> Option<UnixStream> {
     let mut socket = UnixStream::connect(folder.join("data")).expect("it listens");
     let mut bytes = [0; 134];

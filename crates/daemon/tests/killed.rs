@@ -11,7 +11,7 @@ const QUEUES: u16 = 2;
 const PLACES: u16 = 50;
 const BYTES: u32 = 4096;
 
-/// Returns the number of kills; `BLKMQ_KILLS` overrides it.
+/// The number of kills; `BLKMQ_KILLS` overrides it.
 fn kills() -> u32 {
     std::env::var("BLKMQ_KILLS").map_or(20, |text| text.parse().expect("a number"))
 }
@@ -32,7 +32,7 @@ fn sector(queue: u16, place: u16) -> u64 {
     u64::from(queue * SIZE + place) * 8
 }
 
-/// Returns the byte that a round writes at a place, different from that of the previous rounds.
+/// The byte that a round writes at a place, different from that of the previous rounds.
 fn byte(round: u32, queue: u16, place: u16) -> u8 {
     (round * 7) as u8 ^ (queue * 128 + place) as u8
 }

@@ -43,7 +43,7 @@ impl Drop for Server {
     }
 }
 
-/// Returns the command for a line whose first word is a program.
+/// The command for a line whose first word is a program.
 fn command(line: &str) -> Command {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().expect("a program"));
@@ -51,7 +51,7 @@ fn command(line: &str) -> Command {
     command
 }
 
-/// Returns a command line for each command that ends without a signal, including help pages.
+/// A command line for each command that ends without a signal, including help pages.
 fn every_command(server: &Server) -> Vec<String> {
     let asked = ["list", "get", "stat --count=1", "diff", "top --once"];
     let mut all = Vec::from(asked.map(|words| format!("{BIN} {} {words}", server.socket)));

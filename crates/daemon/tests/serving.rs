@@ -40,12 +40,12 @@ impl Scene {
         (file, format!("--device=uring:{}", path.display()))
     }
 
-    /// Returns a client of the only export, with simple replies.
+    /// A client of the only export, with simple replies.
     fn client(&self) -> Client {
         self.client_of("")
     }
 
-    /// Returns a client of the export `export`.
+    /// A client of the export `export`.
     fn client_of(&self, export: &str) -> Client {
         let mut socket = UnixStream::connect(self.at("sock")).expect("it listens");
         let mut bytes = [0; 152];
@@ -87,7 +87,7 @@ impl Client {
     }
 }
 
-/// Returns the server, unless it did not start for lack of io_uring.
+/// The server, unless it did not start for lack of io_uring.
 fn is_without_io_uring(test: &str, child: Child, lines: &[String]) -> Result<Child, ()> {
     if !lines.is_empty() {
         return Ok(child);
@@ -164,7 +164,7 @@ fn a_device_that_fails_is_in_the_log_once_a_second() {
     child.kill().and_then(|()| child.wait()).expect("it ends");
 }
 
-/// Returns the next line of the log if it has been written.
+/// The next line of the log if it has been written.
 fn next_line<R: Read + std::os::fd::AsFd>(log: &mut BufReader<R>) -> Option<String> {
     let mut fds = [nix::poll::PollFd::new(log.get_ref().as_fd(), nix::poll::PollFlags::POLLIN)];
     let ready = log.buffer().contains(&b'\n')

@@ -45,7 +45,7 @@ pub(crate) struct About {
 }
 
 impl About {
-    /// Returns the form of the description, for messages and lists: `null[,KEY=VALUE]...`.
+    /// The form of the description, for messages and lists: `null[,KEY=VALUE]...`.
     pub(crate) fn form(&self) -> String {
         let name = self.name;
         match self.argument {
@@ -121,7 +121,7 @@ mod tests {
         About { name: "it", summary: "", argument, parameters: &[] }
     }
 
-    /// Returns the argument and the pairs as text, or the error.
+    /// The argument and the pairs as text, or the error.
     fn read(argument: Argument, text: &str) -> String {
         match about(argument).describe(text) {
             Ok(Description { argument, pairs }) => {

@@ -79,8 +79,8 @@ impl Device {
         }
     }
 
-    /// Returns the store, if the device or its inner device has one, to read the contents or simulate a crash. Clones
-    /// of a device share it.
+    /// The store, if the device or its inner device has one, to read the contents or simulate a crash. Clones of a
+    /// device share it.
     #[must_use]
     pub fn memory(&self) -> Option<&MemoryStore> {
         match &self.model {
@@ -101,8 +101,8 @@ impl Device {
         }
     }
 
-    /// Returns the counters of written and moved units, if the device or its inner device is a flash device. Clones of
-    /// a device share them.
+    /// The counters of written and moved units, if the device or its inner device is a flash device. Clones of a device
+    /// share them.
     #[must_use]
     pub fn flash(&self) -> Option<&FlashDrive> {
         match &self.model {
@@ -112,7 +112,7 @@ impl Device {
         }
     }
 
-    /// Returns the configuration of a queue on the device, with all other settings at their defaults.
+    /// The configuration of a queue on the device, with all other settings at their defaults.
     #[must_use]
     pub fn config<P: Payload>(&self) -> Config<P> {
         Config::new(self.shape, self.queues()).default_scheduler(self.default_scheduler())

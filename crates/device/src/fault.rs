@@ -9,8 +9,8 @@ use blkmq_core::{HwQueue, Rng};
 pub const FORM: &str = "interval:probability:space:times as in 1:100:0:-1 (interval at least 1, \
                         probability 0 to 100 percent, times -1 for ever)";
 
-/// Returns the random stream for the faults of hardware queue `hw` of a device with `seed`. Each queue has its own, so
-/// that a run repeats whatever the order in which threads pump the queues.
+/// The random stream for the faults of hardware queue `hw` of a device with `seed`. Each queue has its own, so that a
+/// run repeats whatever the order in which threads pump the queues.
 #[must_use]
 pub fn stream(seed: u64, hw: HwQueue) -> Rng {
     Rng::new(seed.wrapping_add(u64::from(hw.0) << 48))

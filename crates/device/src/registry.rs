@@ -85,8 +85,8 @@ const PAGES: &[(&str, &str)] = &[
     ("faults", include_str!("../doc/faults.md")),
 ];
 
-/// Returns the page that `blkmq doc NAME` prints, if there is such a device. It is not a field of [`DeviceFactory`], so
-/// that a program that prints no pages does not contain them.
+/// The page that `blkmq doc NAME` prints, if there is such a device. It is not a field of [`DeviceFactory`], so that a
+/// program that prints no pages does not contain them.
 #[must_use]
 pub fn page(name: &str) -> Option<&'static str> {
     PAGES.iter().find(|(device, _)| *device == name).map(|(_, page)| *page)

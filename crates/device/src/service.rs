@@ -96,7 +96,7 @@ impl<T> Ring<T> {
         self.ends.back().copied()
     }
 
-    /// Returns the number of requests that have not ended by `now`, and the end of the first of these. O(log n).
+    /// The number of requests that have not ended by `now`, and the end of the first of these. O(log n).
     pub(crate) fn inside(&self, now: Instant) -> (usize, Option<Instant>) {
         let ended = self.ends.partition_point(|until| *until <= now);
         (self.ends.len() - ended, self.ends.get(ended).copied())

@@ -4,7 +4,7 @@ use crate::common::closed_loop::{Job, Measured};
 use crate::common::{described, device};
 use blkmq_device::registry;
 
-/// Returns the rates of random reads of 4 KiB and of sequential reads of 1 MiB, at a depth that saturates the disk.
+/// The rates of random reads of 4 KiB and of sequential reads of 1 MiB, at a depth that saturates the disk.
 fn rates(text: &str) -> (Measured, Measured) {
     let device = device("cloud", text);
     let small = Job::random(100, 64, 20_000).run(&device);

@@ -65,7 +65,7 @@ impl Point {
         Self { far: true, ..self }
     }
 
-    /// Returns the measured job and its concurrent job.
+    /// The measured job and its concurrent job.
     fn jobs(&self) -> Vec<Job> {
         [Some(self.job), self.beside].into_iter().flatten().collect()
     }
@@ -149,7 +149,7 @@ fn check(preset: &str, points: &[Point]) {
     assert_eq!(lines.count(), others, "the page of {preset} has lines that nobody checks");
 }
 
-/// Returns the commits per second of a process that repeatedly writes 4 KiB and flushes, and the reads per second of a
+/// The commits per second of a process that repeatedly writes 4 KiB and flushes, and the reads per second of a
 /// concurrent process at depth 1 if `reads`. Takes 2 s of virtual time.
 fn commits(text: &str, reads: bool) -> (u64, u64) {
     let mut rig = common::rig(&device("flash", &format!("submit_queues=1,{text}")));
@@ -209,7 +209,7 @@ fn flushes_are_compared_with_measured_drives() {
     beside("`nvme-tlc`: commits; 7300 PRO", "29400", 29_400, commits("preset=nvme-tlc", false).0);
 }
 
-/// Returns the time in milliseconds of discards of 4 GB in total, 4 MiB each, with a full queue.
+/// The time in milliseconds of discards of 4 GB in total, 4 MiB each, with a full queue.
 fn discarded(text: &str) -> u64 {
     const EACH: u32 = 8192;
     let mut rig = common::rig(&device("flash", &format!("preset=sata,{text}")));
@@ -243,7 +243,7 @@ fn discards_and_steady_writes_are_compared_with_other_drives() {
     }
 }
 
-/// Returns the rate of sequential writes in the last tenth of 16 GiB, in percent of that in the first tenth.
+/// The rate of sequential writes in the last tenth of 16 GiB, in percent of that in the first tenth.
 fn kept(text: &str) -> u64 {
     let mut rig =
         common::rig(&device("flash", &format!("preset=nvme-client,submit_queues=1,{text}")));
@@ -331,8 +331,7 @@ fn nvme_tlc_is_an_intel_p4500() {
     );
 }
 
-/// Returns a job of writes that outlasts the concurrent job, with `depth` in flight and at most `per_second` per
-/// second.
+/// A job of writes that outlasts the concurrent job, with `depth` in flight and at most `per_second` per second.
 fn background(depth: u32, per_second: u64) -> Job {
     let every = Nanos(1_000_000_000_u64.checked_div(per_second).unwrap_or(0));
     Job { every, ..Job::random(0, depth, u64::MAX) }

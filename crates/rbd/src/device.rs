@@ -72,7 +72,7 @@ impl RbdDevice {
         Ok(Self { api: Functions(api), spec: spec.clone(), options, shape, notes, watched })
     }
 
-    /// Returns the properties of the image that the engine needs.
+    /// The properties of the image that the engine needs.
     #[must_use]
     pub fn shape(&self) -> &DeviceShape {
         &self.shape
@@ -157,7 +157,7 @@ const LONGEST_RANGE: u64 = 1 << 30;
 /// The maximum number of memory segments of a request, `IOV_MAX`.
 const SEGMENTS: u16 = 1024;
 
-/// Returns the shape of the device, and notes for the user.
+/// The shape of the device, and notes for the user.
 ///
 /// # Errors
 /// If the image is shorter than a sector.

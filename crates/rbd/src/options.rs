@@ -66,7 +66,7 @@ pub enum Cache {
 }
 
 impl Cache {
-    /// Returns the values of `rbd_cache` and `rbd_cache_policy`.
+    /// The values of `rbd_cache` and `rbd_cache_policy`.
     pub(crate) fn settings(self) -> (&'static str, &'static str) {
         match self {
             Self::None => ("false", "writethrough"),

@@ -132,8 +132,8 @@ impl Watched {
         images.push(Arc::downgrade(image));
     }
 
-    /// Returns the state, after asking for the size of images that have changed. That may wait for the cluster, so it
-    /// holds no lock that a hardware queue takes.
+    /// The state, after asking for the size of images that have changed. That may wait for the cluster, so it holds no
+    /// lock that a hardware queue takes.
     pub(crate) fn read(&self) -> ImageState {
         let images = Vec::from_iter(lock(&self.images).iter().filter_map(Weak::upgrade));
         for image in images.iter().filter(|image| image.take_change()) {

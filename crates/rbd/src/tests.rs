@@ -28,7 +28,7 @@ fn is_closed(store: &Store) -> bool {
     store.state().open == [0; 4]
 }
 
-/// Returns the bytes of block `n` in round `round`.
+/// The bytes of block `n` in round `round`.
 fn pattern(n: u64, round: u64) -> AlignedBuf {
     let mut buf = AlignedBuf::new(BLOCK);
     let mut rng = Rng::new(n << 32 | round);

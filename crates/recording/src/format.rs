@@ -31,7 +31,7 @@ impl Format {
         ("vscsi2", Self::Vscsi(vscsi::Version::V2)),
     ];
 
-    /// Returns the format with this name, or the one that a [`Description`] defines.
+    /// The format with this name, or the one that a [`Description`] defines.
     ///
     /// # Errors
     /// If the text is neither.
@@ -50,7 +50,7 @@ impl Format {
         })
     }
 
-    /// Returns the name.
+    /// The name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

@@ -51,8 +51,7 @@ impl Input {
         self.offset += bytes as u64;
     }
 
-    /// Returns the next line without its terminator, or `None` at the end. A line that is too long is consumed
-    /// completely.
+    /// The next line without its terminator, or `None` at the end. A line that is too long is consumed completely.
     pub(crate) fn next_line(&mut self) -> Result<Option<Line<'_>>, Error> {
         let mut seen = 0;
         loop {

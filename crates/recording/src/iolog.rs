@@ -16,7 +16,7 @@ pub enum Version {
     V3,
 }
 
-/// Returns the version that the first line names.
+/// The version that the first line names.
 pub(crate) fn version(line: &[u8]) -> Option<Version> {
     match line {
         b"fio version 2 iolog" => Some(Version::V2),

@@ -76,7 +76,7 @@ impl Placed {
         Ok(Self { layout, starts, device })
     }
 
-    /// Returns the first byte of `record` on the device. An I/O that would cross the end begins earlier.
+    /// The first byte of `record` on the device. An I/O that would cross the end begins earlier.
     #[must_use]
     pub fn place(&self, record: &Record) -> u64 {
         let start = self.starts.get(record.volume as usize).copied().unwrap_or(0);

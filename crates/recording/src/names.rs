@@ -21,8 +21,7 @@ const RECENT: usize = 1 << 12;
 const NONE: u32 = u32::MAX;
 
 impl Names {
-    /// Returns the number of `name`, or `None` if it is new and the table is full. O(1) for recent names, else O(log
-    /// n).
+    /// The number of `name`, or `None` if it is new and the table is full. O(1) for recent names, else O(log n).
     pub(crate) fn id(&mut self, name: &[u8]) -> Option<u32> {
         if self.recent.is_empty() {
             self.recent = vec![NONE; RECENT];
@@ -48,7 +47,7 @@ impl Names {
         Some(id)
     }
 
-    /// Returns the number of `name`. If the table is full, a new name shares the number that its hash selects, which is
+    /// The number of `name`. If the table is full, a new name shares the number that its hash selects, which is
     /// counted.
     pub(crate) fn id_or_shared(&mut self, name: &[u8]) -> u32 {
         self.id(name).unwrap_or_else(|| {
@@ -63,7 +62,7 @@ impl Names {
         self.shared
     }
 
-    /// Returns the name with this number; empty if there is none.
+    /// The name with this number; empty if there is none.
     #[must_use]
     pub fn name(&self, id: u32) -> &str {
         self.names.get(id as usize).map_or("", String::as_str)

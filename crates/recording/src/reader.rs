@@ -122,7 +122,7 @@ impl Reader {
         })
     }
 
-    /// Returns the next record in the order of the trace, or `None` at its end.
+    /// The next record in the order of the trace, or `None` at its end.
     ///
     /// # Errors
     /// If the bytes cannot be read, or a row is bad and no more may be skipped.
@@ -189,13 +189,13 @@ impl Reader {
         })
     }
 
-    /// Returns the format, given or detected.
+    /// The format, given or detected.
     #[must_use]
     pub fn format(&self) -> &Format {
         &self.format
     }
 
-    /// Returns the rows skipped so far.
+    /// The rows skipped so far.
     #[must_use]
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
@@ -256,7 +256,7 @@ fn rows(mut described: Description, options: &Options, input: &mut Input) -> Res
     Ok(Rows::new(described, Some(b""))?)
 }
 
-/// Returns the arrival of a record relative to the first stamp, and the first stamp.
+/// The arrival of a record relative to the first stamp, and the first stamp.
 fn checked(raw: Raw, first: Option<u64>) -> Result<(i64, u64), Fault> {
     let Raw { op, offset, length, stamp, .. } = raw;
     if op != Op::Flush && (length == 0 || length > MOST_LENGTH) {

@@ -65,7 +65,7 @@ impl Distinct {
         self.kept += 1;
     }
 
-    /// Returns the estimate.
+    /// The estimate.
     pub(crate) fn count(&self) -> u64 {
         (self.kept as u64).saturating_mul(1 << self.level.min(63))
     }

@@ -156,8 +156,7 @@ impl Summary {
         self.course[bin as usize] += 1;
     }
 
-    /// Returns the bin of an arrival. Each width is a constant times a power of two, so that no division instruction is
-    /// needed.
+    /// The bin of an arrival. Each width is a constant times a power of two, so that no division instruction is needed.
     fn bin(&self, arrival: i64) -> i64 {
         (arrival / FINEST) >> self.doublings
     }
@@ -168,7 +167,7 @@ impl Summary {
         self.ios.iter().sum()
     }
 
-    /// Returns the nanoseconds from the earliest arrival to the latest.
+    /// The nanoseconds from the earliest arrival to the latest.
     #[must_use]
     pub fn span(&self) -> u64 {
         self.last.abs_diff(self.first)
@@ -180,8 +179,8 @@ impl Summary {
         self.blocks.count()
     }
 
-    /// Returns the coefficient of variation of the interarrival times: 0 if they are equal, 1 for a Poisson process,
-    /// more for bursts. Returns `None` below three I/Os.
+    /// The coefficient of variation of the interarrival times: 0 if they are equal, 1 for a Poisson process, more for
+    /// bursts. Returns `None` below three I/Os.
     #[must_use]
     pub fn burstiness(&self) -> Option<f64> {
         let Gaps { count, sum, squares, .. } = self.gaps;

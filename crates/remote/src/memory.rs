@@ -66,7 +66,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns the request, if there is one.
+    /// The request, if there is one.
     pub(crate) fn request(&self) -> Option<&Inflight> {
         self.rq.as_ref()
     }
@@ -77,7 +77,7 @@ impl Memory {
         self.rq.take()
     }
 
-    /// Returns the parts of the pieces from byte `at` on, at most `most` bytes in total.
+    /// The parts of the pieces from byte `at` on, at most `most` bytes in total.
     fn parts(&self, mut at: usize, mut most: usize) -> impl Iterator<Item = *mut [u8]> {
         debug_assert!(self.rq.is_some() || self.pieces.is_empty(), "addresses have their token");
         self.pieces.iter().filter_map(move |piece| {

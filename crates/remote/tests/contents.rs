@@ -19,7 +19,7 @@ pub fn start(device: &NbdDevice) -> Service<AlignedBuf> {
     Service::start(device.config().expect("connections")).expect("a service")
 }
 
-/// Returns the bytes of block `n` in round `round`.
+/// The bytes of block `n` in round `round`.
 fn pattern(n: u64, round: u64) -> AlignedBuf {
     let mut buf = AlignedBuf::new(BLOCK);
     let mut rng = Rng::new(n << 32 | round);

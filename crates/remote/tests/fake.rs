@@ -230,7 +230,7 @@ fn more(socket: &mut UnixStream, input: &mut Vec<u8>) -> std::io::Result<()> {
     if read == 0 { Err(std::io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }
 
-/// Returns the next request, or the end of the connection.
+/// The next request, or the end of the connection.
 fn next(
     socket: &mut UnixStream,
     input: &mut Vec<u8>,
@@ -339,7 +339,7 @@ fn carry_out(
     replies.done(to).to_vec()
 }
 
-/// Returns the extents of zero and other blocks in the range of the request.
+/// The extents of zero and other blocks in the range of the request.
 fn extents(request: &Request, data: &[u8]) -> server::Extents {
     let is_one = request.flags.contains(CommandFlags::REQ_ONE);
     let count = if is_one { ExtentCount::One } else { ExtentCount::Many };

@@ -9,7 +9,7 @@ use blkmq_nbd::{HeaderStyle, TransmissionFlags};
 
 const STORED: Extent = Extent { end: SIZE as u64, is_hole: false };
 
-/// Returns a plan for a server that reports holes, and has the same contents on all connections.
+/// A plan for a server that reports holes, and has the same contents on all connections.
 fn telling() -> Plan {
     let flags = Plan::default().flags.with(TransmissionFlags::CAN_MULTI_CONN);
     Plan { flags, tells_holes: true, ..Plan::default() }

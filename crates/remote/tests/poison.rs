@@ -11,7 +11,7 @@ use blkmq_runtime::{Client, Service};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Returns the plan of a server that treats every request of this kind so, on each of its connections.
+/// The plan of a server that treats every request of this kind so, on each of its connections.
 fn poisoned(command: Command, n: u64, poison: Poison) -> Plan {
     Plan { poison: Some((command, place(n).0, poison)), ..Plan::default() }
 }
@@ -29,7 +29,7 @@ fn write(n: u64) -> Io<AlignedBuf> {
     Io::write(place(n), AlignedBuf::new(BLOCK)).cookie(n)
 }
 
-/// Returns a client with as many I/Os in flight as the test needs.
+/// A client with as many I/Os in flight as the test needs.
 fn client(device: &NbdDevice) -> (Service<AlignedBuf>, Client<AlignedBuf>) {
     let config = Config { depth: 1024, ..device.config().expect("connections") };
     let service = Service::start(config).expect("a service");
@@ -37,7 +37,7 @@ fn client(device: &NbdDevice) -> (Service<AlignedBuf>, Client<AlignedBuf>) {
     (service, client)
 }
 
-/// Returns the result of each I/O, and the time of its answer.
+/// The result of each I/O, and the time of its answer.
 fn results(
     client: &mut Client<AlignedBuf>,
     ios: impl Iterator<Item = Io<AlignedBuf>>,

@@ -62,8 +62,8 @@ impl Address {
         matches!(self, Self::Tcp(at) if !at.ip().is_loopback())
     }
 
-    /// Returns the URI of an export for clients: `nbd+unix:///NAME?socket=PATH` or `nbd://HOST:PORT/NAME`, with the
-    /// scheme `nbds` for a server with TLS.
+    /// The URI of an export for clients: `nbd+unix:///NAME?socket=PATH` or `nbd://HOST:PORT/NAME`, with the scheme
+    /// `nbds` for a server with TLS.
     pub(crate) fn uri(&self, scheme: &str, export: &str) -> String {
         let export = encoded(export, "-._~");
         match self {

@@ -69,7 +69,7 @@ const MOST: usize = 256;
 /// The maximum number of rules in a list.
 const MOST_RULES: usize = 256;
 
-/// Returns the beginning of a text that may be long, for a message.
+/// The beginning of a text that may be long, for a message.
 fn shown(text: &str) -> String {
     let begin = text.chars().take(64).collect::<String>();
     begin.escape_debug().to_string()
@@ -160,12 +160,12 @@ impl Network {
     }
 }
 
-/// Returns the number of bits of an address.
+/// The number of bits of an address.
 fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Returns the address with all but its first `bits` bits cleared.
+/// The address with all but its first `bits` bits cleared.
 fn masked(address: IpAddr, bits: u8) -> IpAddr {
     let bits = u32::from(bits.min(width(address)));
     match address {

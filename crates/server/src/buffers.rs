@@ -28,18 +28,18 @@ impl Buffers {
         Self { small, long }
     }
 
-    /// Returns the maximum length of a read or write that is a single I/O.
+    /// The maximum length of a read or write that is a single I/O.
     pub(crate) fn portion(&self) -> usize {
         self.long.buffer_len()
     }
 
-    /// Returns a buffer of `len` bytes with arbitrary contents.
+    /// A buffer of `len` bytes with arbitrary contents.
     pub(crate) fn take(&self, len: usize) -> AlignedBuf {
         if len <= SMALL { self.small.take_or_new(len) } else { self.long.take_or_new(len) }
     }
 
-    /// Returns a buffer of `len` bytes for a read. With `clears`, for disks that do not fill it, it is zeroed and so
-    /// contains no data of another client.
+    /// A buffer of `len` bytes for a read. With `clears`, for disks that do not fill it, it is zeroed and so contains
+    /// no data of another client.
     pub(crate) fn cleared(&self, len: usize, clears: bool) -> AlignedBuf {
         let mut buffer = self.take(len);
         if clears {

@@ -56,8 +56,7 @@ pub(crate) struct Finished<T> {
 }
 
 impl<T> Finished<T> {
-    /// Returns the failure of the device, if there was one: the operation, its offset on the disk in bytes, and the
-    /// error.
+    /// The failure of the device, if there was one: the operation, its offset on the disk in bytes, and the error.
     pub(crate) fn failure(&self) -> Option<((&'static str, u64), IoError)> {
         let error = self.result.err()?;
         let is_none = [IoError::CANCELLED, IoError::NOT_SUPPORTED].contains(&error);
@@ -79,12 +78,12 @@ impl<T> Carrier<T> {
         }
     }
 
-    /// Returns the maximum length of a read or write that is one I/O, in bytes.
+    /// The maximum length of a read or write that is one I/O, in bytes.
     pub(crate) fn portion(&self) -> usize {
         self.buffers.portion()
     }
 
-    /// Returns the number of requests in flight.
+    /// The number of requests in flight.
     pub(crate) fn len(&self) -> usize {
         self.flights.len()
     }

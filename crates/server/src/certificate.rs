@@ -13,7 +13,7 @@ const MOST_NAMES: usize = 256;
 /// The maximum length of a name in bytes, as in rules.
 const MOST: usize = 256;
 
-/// Returns the names of a client's certificate; none if the certificate cannot be parsed.
+/// The names of a client's certificate; none if the certificate cannot be parsed.
 pub(crate) fn names(certificate: &CertificateDer<'_>) -> Names {
     let Ok((_, read)) = X509Certificate::from_der(certificate) else { return Names::default() };
     let mut common = read.subject().iter_common_name();
@@ -49,7 +49,7 @@ fn is_plain(name: &str) -> bool {
     (1..=MOST).contains(&name.len()) && !name.contains(char::is_control)
 }
 
-/// Returns the expiry of a certificate in seconds since 1970, or `None` if it cannot be parsed.
+/// The expiry of a certificate in seconds since 1970, or `None` if it cannot be parsed.
 pub(crate) fn end(certificate: &CertificateDer<'_>) -> Option<u64> {
     let (_, read) = X509Certificate::from_der(certificate).ok()?;
     Some(u64::try_from(read.validity().not_after.timestamp()).unwrap_or(0))

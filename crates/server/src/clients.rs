@@ -138,7 +138,7 @@ impl Clients {
         Listed { clients: Arc::clone(self), number, client, asked: None }
     }
 
-    /// Returns all connections in the order of their beginnings. O(connections).
+    /// All connections in the order of their beginnings. O(connections).
     pub(crate) fn states(&self) -> Vec<ClientState> {
         let now = self.clock.now();
         let state = |(number, client): (&u64, &Arc<Client>)| ClientState {
@@ -181,7 +181,7 @@ impl Clients {
 }
 
 impl Listed {
-    /// Returns the number of the connection.
+    /// The number of the connection.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

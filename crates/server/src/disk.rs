@@ -35,7 +35,7 @@ impl Seen {
         self.is_read_only.load(Ordering::Relaxed)
     }
 
-    /// Returns the size in bytes for which the queue accepts I/O.
+    /// The size in bytes for which the queue accepts I/O.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -115,7 +115,7 @@ impl Disk {
         state
     }
 
-    /// Returns the state of the device, which later queries update.
+    /// The state of the device, which later queries update.
     pub(crate) fn seen(&self) -> &Arc<Seen> {
         &self.seen
     }
@@ -152,14 +152,14 @@ impl Disk {
         self.failures.log(self.service.clock().now(), &failure);
     }
 
-    /// Returns the unfinished requests at `now`, oldest first. If none is in flight, only counters are read.
+    /// The unfinished requests at `now`, oldest first. If none is in flight, only counters are read.
     pub(crate) fn outstanding(&self, now: Instant) -> Vec<Outstanding> {
         let queue = self.service.queue();
         let QueueStats { submitted, completed, .. } = queue.stats();
         if submitted == completed { Vec::new() } else { queue.outstanding(now, usize::MAX) }
     }
 
-    /// Returns the number of requests that have been at the device for longer than `age`, and the greatest age.
+    /// The number of requests that have been at the device for longer than `age`, and the greatest age.
     pub(crate) fn stuck(&self, age: Nanos) -> Option<(usize, Nanos)> {
         let now = self.service.clock().now();
         let mut all = self.outstanding(now);
@@ -167,7 +167,7 @@ impl Disk {
         all.first().map(|oldest| (all.len(), now.since(oldest.since)))
     }
 
-    /// Returns the name for messages and control.
+    /// The name for messages and control.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -66,7 +66,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Returns the bytes of the region on a disk of `bytes` bytes.
+    /// The bytes of the region on a disk of `bytes` bytes.
     fn on(&self, bytes: u64) -> Range<u64> {
         let end = self.size.map_or(Some(bytes), |size| self.offset.checked_add(size));
         self.offset..end.unwrap_or(u64::MAX)
@@ -107,7 +107,7 @@ pub enum ExportError {
 }
 
 impl Export {
-    /// Returns an export of the whole disk number `disk`, for reading and writing, with weight 100 and no limits.
+    /// An export of the whole disk number `disk`, for reading and writing, with weight 100 and no limits.
     #[must_use]
     pub fn new(name: &str, disk: usize) -> Self {
         Self {
@@ -127,7 +127,7 @@ impl Export {
         }
     }
 
-    /// Returns the name of its group, which must be unique among the exports of its disk: see [`GroupSpec::name_for`].
+    /// The name of its group, which must be unique among the exports of its disk: see [`GroupSpec::name_for`].
     ///
     /// # Errors
     /// If the export cannot have this name.
@@ -206,7 +206,7 @@ impl Catalog {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the present exports.
+    /// The present exports.
     pub(crate) fn now(&self) -> Arc<Table> {
         Arc::clone(&self.table())
     }
@@ -266,7 +266,7 @@ impl Table {
         self.push(Self::served(export, disks, number, &|| true)?)
     }
 
-    /// Returns a number for the export if its name is free.
+    /// A number for the export if its name is free.
     fn number(&mut self, export: &Export) -> Result<u32, ExportError> {
         self.check_name(&export.name)?;
         self.last += 1;
@@ -297,7 +297,7 @@ impl Table {
         }
     }
 
-    /// Returns the export of this name. If there is only one export, the empty name stands for it, too.
+    /// The export of this name. If there is only one export, the empty name stands for it, too.
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Served>> {
         self.get_of(name, |_| true)
     }
@@ -328,8 +328,8 @@ impl Table {
 }
 
 impl Served {
-    /// Returns the owner of its I/Os with this priority. The processes of a guest are unknown, but a scheduler that
-    /// serves processes in turn, each with its priority, must not take different processes for one.
+    /// The owner of its I/Os with this priority. The processes of a guest are unknown, but a scheduler that serves
+    /// processes in turn, each with its priority, must not take different processes for one.
     pub(crate) fn owner(&self, ioprio: IoPrio) -> Owner {
         if ioprio == self.ioprio {
             return Owner(self.number);
@@ -338,7 +338,7 @@ impl Served {
         Owner(self.number | priority << PRIORITY)
     }
 
-    /// Returns the number of connections that have agreed on it.
+    /// The number of connections that have agreed on it.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
@@ -348,12 +348,12 @@ impl Served {
         self.info.flags.contains(TransmissionFlags::READ_ONLY) || self.of_disk.is_read_only()
     }
 
-    /// Returns its length in bytes, which may grow.
+    /// Its length in bytes, which may grow.
     pub(crate) fn bytes(&self) -> u64 {
         if self.ends_with_disk { self.of_disk.bytes() - self.start } else { self.info.size }
     }
 
-    /// Returns the description for a client that connects now.
+    /// The description for a client that connects now.
     pub(crate) fn info(&self) -> ExportInfo {
         let mut info = ExportInfo { size: self.bytes(), ..self.info.clone() };
         if self.is_read_only() {
@@ -447,7 +447,7 @@ impl Drop for Seat {
     }
 }
 
-/// Returns the middle level of the class, which Linux gives to processes that only request a class.
+/// The middle level of the class, which Linux gives to processes that only request a class.
 fn ioprio(class: Class) -> IoPrio {
     match class {
         Class::None => IoPrio::default(),
@@ -455,8 +455,8 @@ fn ioprio(class: Class) -> IoPrio {
     }
 }
 
-/// Returns the transmission flags. Every export supports flushes and FUA, and a FLUSH on any connection covers all of
-/// them, since all use one queue (`docs/spec/nbd.md`, section 4.1).
+/// The transmission flags. Every export supports flushes and FUA, and a FLUSH on any connection covers all of them,
+/// since all use one queue (`docs/spec/nbd.md`, section 4.1).
 fn flags(rotational: bool, discards: bool, fast_zeroes: bool) -> TransmissionFlags {
     use TransmissionFlags as F;
     let always =
@@ -466,7 +466,7 @@ fn flags(rotational: bool, discards: bool, fast_zeroes: bool) -> TransmissionFla
     chosen.iter().filter(|(is, _)| *is).fold(always, |all, (_, flag)| all | *flag)
 }
 
-/// Returns the flags of an export that cannot be written.
+/// The flags of an export that cannot be written.
 fn read_only(flags: TransmissionFlags) -> TransmissionFlags {
     use TransmissionFlags as F;
     flags.with(F::READ_ONLY).without(F::SEND_TRIM | F::SEND_WRITE_ZEROES | F::SEND_FAST_ZERO)

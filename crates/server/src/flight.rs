@@ -61,7 +61,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Returns the name for the log.
+    /// The name for the log.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Read(_) => "read",
@@ -120,7 +120,7 @@ impl<T> Flights<T> {
         flight
     }
 
-    /// Returns the number of requests in flight.
+    /// The number of requests in flight.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }

@@ -18,7 +18,7 @@ impl Gate {
         Self { rules: Mutex::new(allow.map(Arc::new)), version: AtomicU32::new(0) }
     }
 
-    /// Returns the present rules; `None` if every client may pass.
+    /// The present rules; `None` if every client may pass.
     pub(crate) fn rules(&self) -> Option<Arc<Allow>> {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -29,7 +29,7 @@ impl Gate {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns a number that differs after each change. Cheap enough to be read in every turn.
+    /// A number that differs after each change. Cheap enough to be read in every turn.
     pub(crate) fn version(&self) -> u32 {
         // Pairs with the end of `set`.
         self.version.load(Ordering::Acquire)

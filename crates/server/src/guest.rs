@@ -27,8 +27,8 @@ impl fmt::Display for Peer {
 /// A handshake in progress: its peer, its beginning and the place of its connection.
 pub(crate) type UnderWay = (Option<Peer>, Instant, u32);
 
-/// Returns the handshake to close when there is one too many: the oldest of the peer that has the most. So a peer that
-/// keeps beginning handshakes closes its own, and not those of others, however slow they are.
+/// The handshake to close when there is one too many: the oldest of the peer that has the most. So a peer that keeps
+/// beginning handshakes closes its own, and not those of others, however slow they are.
 pub(crate) fn one_too_many(mut under_way: Vec<UnderWay>) -> Option<u32> {
     under_way.sort_unstable();
     let peers = under_way.chunk_by(|one, next| one.0 == next.0);
@@ -82,7 +82,7 @@ impl Guests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of connections.
+    /// The number of connections.
     pub(crate) fn total(&self) -> usize {
         self.counts().total.connections
     }
@@ -134,12 +134,12 @@ impl Counts {
 }
 
 impl Guest {
-    /// Returns the peer if the system knows it.
+    /// The peer if the system knows it.
     pub(crate) fn peer(&self) -> Option<Peer> {
         self.peer
     }
 
-    /// Returns the name of the peer for the log.
+    /// The name of the peer for the log.
     pub(crate) fn name(&self) -> String {
         self.peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string())
     }
@@ -152,7 +152,7 @@ impl Guest {
         }
     }
 
-    /// Returns the number of its worker.
+    /// The number of its worker.
     pub(crate) fn worker(&self) -> usize {
         self.worker
     }

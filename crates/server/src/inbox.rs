@@ -44,7 +44,7 @@ impl Inbox {
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Returns all messages, oldest first.
+    /// All messages, oldest first.
     pub(crate) fn take(&self) -> Vec<Message> {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         std::mem::take(&mut *self.messages())

@@ -57,12 +57,12 @@ impl Long {
         self.start
     }
 
-    /// Returns the total length in bytes.
+    /// The total length in bytes.
     pub(crate) fn length(&self) -> u32 {
         self.length
     }
 
-    /// Returns the offset of a portion within the request.
+    /// The offset of a portion within the request.
     pub(crate) fn skips(&self, portion: u32) -> u64 {
         u64::from(portion) * u64::from(self.portion)
     }
@@ -119,12 +119,12 @@ impl Long {
         self.under_way == 0 && !self.has_more()
     }
 
-    /// Returns the first failure so far.
+    /// The first failure so far.
     pub(crate) fn result(&self) -> IoResult {
         self.result
     }
 
-    /// Returns the bytes of a read, in order.
+    /// The bytes of a read, in order.
     pub(crate) fn into_payloads(self) -> Vec<AlignedBuf> {
         self.payloads
     }
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use blkmq::{IoError, SECTOR_SIZE};
 
-    /// Returns the number of the next portion, its first byte and its length.
+    /// The number of the next portion, its first byte and its length.
     fn next(long: &mut Long) -> (u32, u64, usize) {
         let (number, io) = long.begin(AlignedBuf::new);
         (number, io.sector * u64::from(SECTOR_SIZE), io.payload.len())

@@ -70,7 +70,7 @@ pub enum GuestIoprio {
 }
 
 impl GuestIoprio {
-    /// Returns the priority of an I/O to an export with the priority `export`, for which the guest requests `asked`.
+    /// The priority of an I/O to an export with the priority `export`, for which the guest requests `asked`.
     pub(crate) fn apply(self, asked: u16, export: IoPrio) -> IoPrio {
         let asked = IoPrio::from_bits(asked);
         let class = asked.class();

@@ -59,7 +59,7 @@ mod tests {
         Instant::from_nanos(millisecond * 1_000_000)
     }
 
-    /// Returns how many of 1000 connections of `peer` at this time are allowed.
+    /// How many of 1000 connections of `peer` at this time are allowed.
     fn taken(rates: &mut Rates, peer: i32, millisecond: u64) -> usize {
         let peer = Some(Peer::Process(peer));
         (0..1000).filter(|_| rates.take(peer, at(millisecond))).count()

@@ -38,7 +38,7 @@ impl Reason {
         Self::Protocol,
     ];
 
-    /// Returns the label in metrics.
+    /// The label in metrics.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Tls => "tls",
@@ -73,7 +73,7 @@ impl Refusals {
         rarely.lock().unwrap_or_else(PoisonError::into_inner).log(self.clock.now(), line);
     }
 
-    /// Returns the number of refusals so far.
+    /// The number of refusals so far.
     pub(crate) fn count(&self, reason: Reason) -> u64 {
         self.by_reason[reason as usize].0.load(Ordering::Relaxed)
     }

@@ -151,13 +151,13 @@ impl Handle {
         export.inspect(|export| export.allow.set(allow)).is_some()
     }
 
-    /// Returns the TLS of the server, to [renew](Tls::renew) its certificates; `None` if it is disabled.
+    /// The TLS of the server, to [renew](Tls::renew) its certificates; `None` if it is disabled.
     #[must_use]
     pub fn tls(&self) -> Option<&Tls> {
         self.0.tls.as_ref()
     }
 
-    /// Returns the counts of the server for Prometheus; counting begins with the first call.
+    /// The counts of the server for Prometheus; counting begins with the first call.
     ///
     /// # Errors
     /// If the server must not count.
@@ -165,8 +165,8 @@ impl Handle {
         metrics::text(&self.0, format)
     }
 
-    /// Returns how often each worker has read the clock, wrapping around. A worker whose count is unchanged after two
-    /// seconds is stuck, or gets no processor.
+    /// How often each worker has read the clock, wrapping around. A worker whose count is unchanged after two seconds
+    /// is stuck, or gets no processor.
     #[must_use]
     pub fn beats(&self) -> Vec<u32> {
         self.0.beats.iter().map(|beat| beat.load(Ordering::Relaxed)).collect()
@@ -330,9 +330,8 @@ impl Server {
         Ok(())
     }
 
-    /// Returns the number of threads that serve disk number `disk`: the workers, and one for each of its exports that
-    /// is a disk of a virtual machine or a block device of this machine. A disk is [started](Disk::start) for this
-    /// number.
+    /// The number of threads that serve disk number `disk`: the workers, and one for each of its exports that is a disk
+    /// of a virtual machine or a block device of this machine. A disk is [started](Disk::start) for this number.
     #[must_use]
     pub fn threads_of(disk: usize, exports: &[Export], workers: u16) -> u16 {
         let of_machines = |export: &&Export| export.disk == disk && export.vhost_user.is_some();
@@ -342,7 +341,7 @@ impl Server {
         workers.saturating_add(u16::try_from(threads).unwrap_or(u16::MAX))
     }
 
-    /// Returns a handle to query and change the server from any thread. It keeps the disks alive.
+    /// A handle to query and change the server from any thread. It keeps the disks alive.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.shared))
@@ -354,14 +353,13 @@ impl Server {
         &self.listening
     }
 
-    /// Returns the URIs of an export for clients: `nbd+unix:///NAME?socket=PATH`, `nbd://HOST:PORT/NAME`, or `nbds`
-    /// with TLS.
+    /// The URIs of an export for clients: `nbd+unix:///NAME?socket=PATH`, `nbd://HOST:PORT/NAME`, or `nbds` with TLS.
     pub fn uris(&self, export: &str) -> impl Iterator<Item = String> {
         let scheme = if self.shared.tls.is_some() { "nbds" } else { "nbd" };
         self.listening.iter().map(move |address| address.uri(scheme, export))
     }
 
-    /// Returns the names of the exports.
+    /// The names of the exports.
     #[must_use]
     pub fn exports(&self) -> Vec<String> {
         self.shared.exports.now().names().map(str::to_owned).collect()
@@ -379,7 +377,7 @@ impl Server {
         &self.shared.disks
     }
 
-    /// Returns the number of open connections.
+    /// The number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.guests.total()

@@ -16,7 +16,7 @@ const FIRST: u64 = 1 << 20;
 /// passes a socket.
 const CHEAP: u64 = 8;
 
-/// Returns the bytes charged to a turn for the first step over `length` bytes.
+/// The bytes charged to a turn for the first step over `length` bytes.
 pub(crate) fn cost(length: u64) -> u64 {
     length.min(FIRST) / CHEAP
 }
@@ -83,7 +83,7 @@ impl Steps {
         Self { op, next: start, end, step, most, turn: 0, fua, zeroes, begun: start, name }
     }
 
-    /// Returns the name for the log.
+    /// The name for the log.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
@@ -100,8 +100,8 @@ impl Steps {
         self.op == Op::Over
     }
 
-    /// Returns the I/O of the next step, which begins in this turn of the worker. `buffer` returns a buffer of the
-    /// given length.
+    /// The I/O of the next step, which begins in this turn of the worker. `buffer` returns a buffer of the given
+    /// length.
     ///
     /// # Panics
     /// If none is left.
@@ -143,8 +143,7 @@ impl Steps {
         }
     }
 
-    /// Returns the end of the next step: the end of the range, or else aligned to a block, so that no block is covered
-    /// in part.
+    /// The end of the next step: the end of the range, or else aligned to a block, so that no block is covered in part.
     fn step_end(&self) -> u64 {
         let end = self.next + self.step;
         if end >= self.end {

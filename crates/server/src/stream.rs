@@ -84,7 +84,7 @@ impl Stream {
         }
     }
 
-    /// Returns the peer if the system knows it.
+    /// The peer if the system knows it.
     pub(crate) fn peer(&self) -> Option<Peer> {
         match &self.socket {
             Socket::Unix(socket) => local_peer(socket),
@@ -92,7 +92,7 @@ impl Stream {
         }
     }
 
-    /// Returns everything known about the client so far, including its certificate once TLS has begun.
+    /// Everything known about the client so far, including its certificate once TLS has begun.
     pub(crate) fn identity(&self) -> Identity {
         let mut identity = match &self.socket {
             Socket::Unix(socket) => local_identity(socket),
@@ -194,12 +194,12 @@ impl Stream {
     }
 }
 
-/// Returns the process that connected a local socket.
+/// The process that connected a local socket.
 pub(crate) fn local_peer(socket: &UnixStream) -> Option<Peer> {
     Some(Peer::Process(getsockopt(socket, PeerCredentials).ok()?.pid()))
 }
 
-/// Returns the client of a local socket, with the credentials that it had when it connected.
+/// The client of a local socket, with the credentials that it had when it connected.
 pub(crate) fn local_identity(socket: &UnixStream) -> Identity {
     let found = getsockopt(socket, PeerCredentials);
     found.map_or_else(|_| Identity::default(), |of| Identity::of_process(of.uid(), of.gid()))

@@ -33,7 +33,7 @@ impl Tenants {
         Some(Tenancy { tenants: Arc::clone(self), identity })
     }
 
-    /// Returns the number of connections of each identity.
+    /// The number of connections of each identity.
     pub(crate) fn all(&self) -> BTreeMap<String, usize> {
         self.counts().clone()
     }

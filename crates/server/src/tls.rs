@@ -116,7 +116,7 @@ impl Tls {
         self.files().certificates.1.is_some()
     }
 
-    /// Returns the expiry of the server's certificate, in seconds since 1970.
+    /// The expiry of the server's certificate, in seconds since 1970.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.files().end
@@ -171,7 +171,7 @@ fn is_absent(path: &Path) -> bool {
     matches!(found, Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Returns the expiry of the server's own certificate, which must be in the future.
+/// The expiry of the server's own certificate, which must be in the future.
 fn valid_until(path: &Path, chain: &[CertificateDer<'_>]) -> Result<u64, TlsError> {
     let unread = || TlsError::Unfit(path.to_owned(), "its dates cannot be read".into());
     let end = chain.first().and_then(certificate::end).ok_or_else(unread)?;
@@ -243,8 +243,7 @@ impl Session {
         self.has_more
     }
 
-    /// Returns the names in the verified certificate of the client; `None` before verification, or if it has shown
-    /// none.
+    /// The names in the verified certificate of the client; `None` before verification, or if it has shown none.
     pub(crate) fn names(&self) -> Option<Names> {
         if self.session.is_handshaking() {
             return None;

@@ -126,7 +126,7 @@ impl Ends {
     }
 }
 
-/// Returns the line about a certificate that expires at `end`; both times are seconds since 1970.
+/// The line about a certificate that expires at `end`; both times are seconds since 1970.
 fn ending(end: u64, today: u64) -> Option<String> {
     let renew = "renew it, and reload";
     match end.checked_sub(today) {
@@ -157,7 +157,7 @@ fn log_slow(shared: &Shared, disk: usize) {
     }
 }
 
-/// Returns the export of a request.
+/// The export of a request.
 fn name(exports: &Table, disk: usize, io: &SlowIo) -> String {
     let mut all = exports.all().filter(|export| export.disk == disk);
     let of = all.find(|export| export.group.id().index() == io.group);

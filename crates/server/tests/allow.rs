@@ -42,7 +42,7 @@ fn allow(rules: &[&str]) -> Option<Allow> {
     Some(Allow::new(rules).expect("some rules"))
 }
 
-/// Returns an export with `rules`, or for all clients.
+/// An export with `rules`, or for all clients.
 fn export(name: &str, rules: &[&str]) -> Export {
     let allow = if rules.is_empty() { None } else { allow(rules) };
     Export { allow, description: format!("of {name}"), ..Export::new(name, 0) }
@@ -90,7 +90,7 @@ impl Site {
         Talk(Box::new(StreamOwned::new(tls, talk.0)))
     }
 
-    /// Returns the number of clients refused for this reason.
+    /// The number of clients refused for this reason.
     fn refused(&self, reason: &str) -> u64 {
         let text = self.server.handle().metrics(Format::Prometheus).expect("it counts");
         let of = format!("blkmq_refused_clients_total{{reason=\"{reason}\"}} ");
@@ -135,7 +135,7 @@ fn is_closed(talk: &mut Any) -> bool {
     }
 }
 
-/// Returns the names in the reply to LIST, in order.
+/// The names in the reply to LIST, in order.
 fn listed(talk: &mut Any) -> Vec<String> {
     talk.option(talk::LIST, &[]);
     let mut names = Vec::new();
@@ -150,7 +150,7 @@ fn listed(talk: &mut Any) -> Vec<String> {
     }
 }
 
-/// Returns the type and the data of the next reply to an option.
+/// The type and the data of the next reply to an option.
 fn full_reply(talk: &mut Any) -> (u32, Vec<u8>) {
     let header = talk.take(20);
     let number = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().expect("four"));
@@ -162,7 +162,7 @@ fn asking(name: &str) -> Vec<u8> {
     [&(name.len() as u32).to_be_bytes()[..], name.as_bytes(), &[0, 0]].concat()
 }
 
-/// Returns the last reply to INFO or GO.
+/// The last reply to INFO or GO.
 fn ask(talk: &mut Any, option: u32, name: &str) -> (u32, Vec<u8>) {
     talk.option(option, &asking(name));
     loop {
@@ -219,7 +219,7 @@ fn check(site: &Site, client: &Client, name: &str, may: bool) {
     }
 }
 
-/// Returns the user and the group of this process.
+/// The user and the group of this process.
 fn own() -> (u32, u32) {
     let process = std::fs::metadata("/proc/self").expect("Linux has it");
     (process.uid(), process.gid())

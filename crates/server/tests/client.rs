@@ -75,7 +75,7 @@ impl Client {
         }
     }
 
-    /// Returns the bytes of a request, which counts as in flight from now on.
+    /// The bytes of a request, which counts as in flight from now on.
     pub fn request(
         &mut self,
         command: Command,

@@ -169,7 +169,7 @@ impl Busy {
         Self { reader }
     }
 
-    /// Returns the number of replies received up to the closing of the connection by the server.
+    /// The number of replies received up to the closing of the connection by the server.
     fn replies(self) -> u64 {
         self.reader.join().expect("it reads")
     }

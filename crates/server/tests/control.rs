@@ -254,7 +254,7 @@ fn beside_a_stuck_device(milliseconds: u64) -> (Rig, PathBuf, mpsc::Receiver<()>
 
 const HOUR: u64 = 3_600_000;
 
-/// Returns a client with a read at the device.
+/// A client with a read at the device.
 fn reading(rig: &Rig, export: &str) -> Client {
     let mut client = rig.client(export);
     client.send(Command::Read, CommandFlags::NONE, 0, 4096, &[]);

@@ -133,7 +133,7 @@ impl Guest {
         let _ = sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
     }
 
-    /// Returns the payload of the answer to a message, and its descriptor.
+    /// The payload of the answer to a message, and its descriptor.
     pub fn receive(&mut self, request: u32) -> Option<(Vec<u8>, Option<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -311,7 +311,7 @@ impl Guest {
         rustix::io::write(kick, &1_u64.to_ne_bytes()).expect("the counter has room");
     }
 
-    /// Returns the answers that have arrived: places, bytes written, and statuses.
+    /// The answers that have arrived: places, bytes written, and statuses.
     pub fn answers(&mut self, queue: u16) -> Vec<(u16, u32, u8)> {
         let ring = Self::rings(queue) + RINGS;
         let mut all = Vec::new();

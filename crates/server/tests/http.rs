@@ -45,7 +45,7 @@ impl Site {
         self.ask(&format!("GET {path}"), "", "")
     }
 
-    /// Returns the fields of a permitted change.
+    /// The fields of a permitted change.
     fn allowed(&self) -> String {
         let origin = format!("Origin: http://localhost:{}", self.at.port());
         format!(

@@ -208,7 +208,7 @@ fn idle_read(client: &mut Client) -> Vec<u8> {
     client.request(Command::Read, NONE, blkmq_nbd::Span { offset: 0, length: 512 }).1
 }
 
-/// Returns the answer, unless the connection is closed.
+/// The answer, unless the connection is closed.
 fn answered(client: &mut Client) -> Option<Result<Vec<u8>, ErrorCode>> {
     let mut bytes = [0; 256];
     match client.socket.read(&mut bytes) {

@@ -34,7 +34,7 @@ fn begun(socket: &Path, request: &Request) -> BufReader<UnixStream> {
     from
 }
 
-/// Returns the rest of a recording.
+/// The rest of a recording.
 fn rest(mut from: BufReader<UnixStream>) -> (Vec<u8>, Ended) {
     let mut all = Vec::new();
     loop {
@@ -113,7 +113,7 @@ fn a_trace_has_every_request_that_the_counts_have_over_a_live_switch() {
     rig.check_at_rest();
 }
 
-/// Returns the tenants that `blkmq replay` finds in a trace, with their I/Os, of which reads.
+/// The tenants that `blkmq replay` finds in a trace, with their I/Os, of which reads.
 fn tenants(trace: Vec<u8>) -> Vec<(String, u64, u64)> {
     let mut reader = Reader::new(Cursor::new(trace), &Options::default()).expect("a trace");
     let mut summary = Summary::default();

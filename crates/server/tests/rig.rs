@@ -73,7 +73,7 @@ impl Rig {
         Self { server, socket, _folder: folder }
     }
 
-    /// Returns a client of the export `name`.
+    /// A client of the export `name`.
     pub fn client(&self, name: &str) -> Client {
         Client::connect(&self.socket, name)
     }

@@ -42,7 +42,7 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// Returns the TLS of a client with this certificate, or none.
+    /// The TLS of a client with this certificate, or none.
     pub fn client(&self, identity: Option<&Identity>) -> ClientConnection {
         let mut roots = RootCertStore::empty();
         roots.add(der(&self.pem)).expect("an authority");
@@ -62,7 +62,7 @@ impl Authority {
         ClientConnection::new(Arc::new(config), name).expect("random numbers")
     }
 
-    /// Returns a certificate with this common name, which is also its alternative name.
+    /// A certificate with this common name, which is also its alternative name.
     pub fn sign(&self, name: &str) -> Identity {
         self.sign_with(name, |_| {})
     }

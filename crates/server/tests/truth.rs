@@ -45,7 +45,7 @@ impl Image {
         OpenOptions::new().read(true).write(true).open(&self.path).expect("it is there")
     }
 
-    /// Returns the number of bytes allocated by the file system.
+    /// The number of bytes allocated by the file system.
     fn stored(&self) -> u64 {
         std::fs::metadata(&self.path).expect("it is there").blocks() * 512
     }

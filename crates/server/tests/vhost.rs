@@ -413,8 +413,8 @@ fn priorities_of_the_guest_reach_the_scheduler() {
     }
 }
 
-/// Returns the ratio of reads of a real-time reader to those of an idle-class reader beside five real-time readers, on
-/// a device with one request at a time.
+/// The ratio of reads of a real-time reader to those of an idle-class reader beside five real-time readers, on a device
+/// with one request at a time.
 fn advantage(scheduler: &str, of_guest: GuestIoprio) -> f64 {
     use blkmq::core::{Class, IoPrio};
     let slow = "null,size=16,irqmode=2,completion_nsec=1000000,submit_queues=1,hw_queue_depth=1";

@@ -19,7 +19,7 @@ pub fn definition(examples: &'static [&'static str]) -> Command {
     page.command("").arg(shell.help("the shell that is to read the script"))
 }
 
-/// Returns the script for `program`, which is the complete definition.
+/// The script for `program`, which is the complete definition.
 pub fn script(found: &ArgMatches, program: Command) -> String {
     let shell = *found.get_one::<Shell>("shell").expect("clap refuses a line without it");
     let name = program.get_name().to_owned();

@@ -25,8 +25,8 @@ impl Faults {
         self.0.len()
     }
 
-    /// Returns a line `PATH:LINE:COLUMN: FAULT` for each fault, from the top of the file to its end. Columns count
-    /// characters, from 1.
+    /// A line `PATH:LINE:COLUMN: FAULT` for each fault, from the top of the file to its end. Columns count characters,
+    /// from 1.
     pub fn lines(mut self, path: &str, text: &str) -> Vec<String> {
         self.0.sort();
         let line = |(at, what): (usize, String)| {
@@ -37,7 +37,7 @@ impl Faults {
     }
 }
 
-/// Returns the line and column of byte `at`, both counted from 1.
+/// The line and column of byte `at`, both counted from 1.
 fn place(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line = before.matches('\n').count() + 1;

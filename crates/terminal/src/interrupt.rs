@@ -64,7 +64,7 @@ impl Stop {
         }
     }
 
-    /// Returns the signal, or `None` if none has arrived.
+    /// The signal, or `None` if none has arrived.
     pub fn signal(&self) -> Option<i32> {
         match self.signal.load(Ordering::Relaxed) {
             0 => None,
@@ -84,7 +84,7 @@ impl Stop {
         self.signal.store(SIGINT as usize, Ordering::Relaxed);
     }
 
-    /// Returns a stop that is already set, as after Ctrl-C.
+    /// A stop that is already set, as after Ctrl-C.
     #[must_use]
     pub fn after_ctrl_c() -> Self {
         Self { signal: Arc::new(AtomicUsize::new(SIGINT as usize)) }

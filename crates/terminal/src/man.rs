@@ -59,7 +59,7 @@ impl ManualPage {
     }
 }
 
-/// Returns the page of the program and the pages of its commands.
+/// The page of the program and the pages of its commands.
 pub fn pages(program: Command) -> Vec<ManualPage> {
     let mut program = program.disable_help_subcommand(true);
     program.build();
@@ -79,8 +79,8 @@ fn page(command: &Command, source: &str) -> ManualPage {
     ManualPage { file: man.get_filename(), text }
 }
 
-/// Returns the command without its notes, with its paragraphs where the generator looks for them, and with the aliases
-/// of its options visible.
+/// The command without its notes, with its paragraphs where the generator looks for them, and with the aliases of its
+/// options visible.
 fn described(command: &Command) -> Command {
     let (paragraphs, notes) = (command.get_before_help().cloned(), None::<&str>);
     let command = command.clone().after_help(notes).mut_args(|arg| {

@@ -35,8 +35,8 @@ pub struct Page {
 }
 
 impl Page {
-    /// Returns the command, without arguments. `notes` are paragraphs, and lists below lines that end in a colon; they
-    /// appear between the options and the examples.
+    /// The command, without arguments. `notes` are paragraphs, and lists below lines that end in a colon; they appear
+    /// between the options and the examples.
     pub fn command(&self, notes: &str) -> Command {
         let width = screen::width();
         let mut examples = Paper::new(width.min(EXAMPLE));

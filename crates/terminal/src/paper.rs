@@ -30,7 +30,7 @@ impl Paper {
         Self { text: String::new(), width }
     }
 
-    /// Returns the width in columns.
+    /// The width in columns.
     #[must_use]
     pub fn width(&self) -> usize {
         self.width
@@ -51,7 +51,7 @@ impl Paper {
         self.text.push_str(&table.render_within(self.width));
     }
 
-    /// Returns the text.
+    /// The text.
     #[must_use]
     pub fn finish(self) -> String {
         self.text

@@ -56,7 +56,7 @@ pub fn understood<F: From<UsageError> + From<OutputError>>(
     }
 }
 
-/// Returns the command-line arguments without the program's name.
+/// The command-line arguments without the program's name.
 fn arguments() -> Result<Vec<String>, UsageError> {
     let text = |arg: std::ffi::OsString| {
         let refuse = |arg| UsageError::new(format!("{arg:?}: not UTF-8; accepted is UTF-8 text"));
@@ -65,7 +65,7 @@ fn arguments() -> Result<Vec<String>, UsageError> {
     std::env::args_os().skip(1).map(text).collect()
 }
 
-/// Returns the error for `words`, which `definition` does not accept.
+/// The error for `words`, which `definition` does not accept.
 pub fn of(e: &Error, mut definition: Command, words: &[String]) -> UsageError {
     definition.build();
     // Options of the program may precede the command.
@@ -104,7 +104,7 @@ pub fn of(e: &Error, mut definition: Command, words: &[String]) -> UsageError {
     UsageError::new(message)
 }
 
-/// Returns the message for a value that an argument refuses.
+/// The message for a value that an argument refuses.
 fn value(e: &Error, command: &Command, guess: &str) -> String {
     // Clap names the argument as its usage does: `--runtime <TIME>`, `[CLAIM]...`.
     let shown = text(e, ContextKind::InvalidArg).unwrap_or_default();

@@ -28,7 +28,7 @@ impl SchedulerChoice {
         Self { factory, choice, options, text, clamped: Vec::new() }
     }
 
-    /// Returns the choice `auto`: the scheduler depends on the groups of the queue.
+    /// The choice `auto`: the scheduler depends on the groups of the queue.
     pub fn auto() -> Self {
         let choice = PolicyChoice::Auto;
         Self { choice, text: AUTO.into(), ..Self::plain(&mclock::FACTORY) }
@@ -53,7 +53,7 @@ impl SchedulerChoice {
         }
     }
 
-    /// Returns the word by which an attribute selects the scheduler.
+    /// The word by which an attribute selects the scheduler.
     pub fn word(&self) -> &'static str {
         match self.choice {
             PolicyChoice::Named => self.factory.name,
@@ -61,12 +61,12 @@ impl SchedulerChoice {
         }
     }
 
-    /// Returns the scheduler with its options if it was named, or `None` for `auto`.
+    /// The scheduler with its options if it was named, or `None` for `auto`.
     pub fn configured(&self) -> Option<(&'static Factory, Options)> {
         (self.choice == PolicyChoice::Named).then(|| (self.factory, self.options.clone()))
     }
 
-    /// Returns every registered scheduler.
+    /// Every registered scheduler.
     pub fn all() -> Vec<Self> {
         registry::ALL.iter().copied().map(Self::plain).collect()
     }

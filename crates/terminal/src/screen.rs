@@ -10,7 +10,7 @@ const WIDEST: usize = 200;
 /// The width if the terminal's is unknown.
 const USUAL: usize = 80;
 
-/// Returns the width for text: `COLUMNS`, else the terminal's own, else 80; clamped to 60..=200.
+/// The width for text: `COLUMNS`, else the terminal's own, else 80; clamped to 60..=200.
 pub fn width() -> usize {
     known_width().unwrap_or(USUAL)
 }
@@ -27,7 +27,7 @@ fn chosen(columns: Option<&str>, terminal: Option<usize>) -> Option<usize> {
     Some(known.clamp(NARROWEST, WIDEST))
 }
 
-/// Returns the text with `?` for characters beyond ASCII if the locale is not UTF-8 or the terminal is dumb.
+/// The text with `?` for characters beyond ASCII if the locale is not UTF-8 or the terminal is dumb.
 pub fn shown(text: &str) -> Cow<'_, str> {
     if text.is_ascii() || is_rich(|name| env::var(name).ok()) {
         return Cow::Borrowed(text);

@@ -36,8 +36,8 @@ impl<'a> Table<'a> {
         Some(self.entries.swap_remove(at).2)
     }
 
-    /// Returns the value of `key` as text, or `None` if the key is absent. Strings and numbers are returned as written,
-    /// true as 1 and false as 0.
+    /// The value of `key` as text, or `None` if the key is absent. Strings and numbers are returned as written, true as
+    /// 1 and false as 0.
     pub fn text(&mut self, key: &'static str, faults: &mut Faults) -> Option<(String, Span)> {
         text(self.take(key)?, faults)
     }
@@ -53,7 +53,7 @@ impl<'a> Table<'a> {
         read(&text).map_err(|error| faults.add(&span, error.at(key))).ok()
     }
 
-    /// Returns the values of the array `key`, or its single value.
+    /// The values of the array `key`, or its single value.
     pub fn texts(&mut self, key: &'static str, faults: &mut Faults) -> Vec<(String, Span)> {
         self.list(key, faults).map_or_else(Vec::new, |(texts, _)| texts)
     }
@@ -73,7 +73,7 @@ impl<'a> Table<'a> {
         Some((texts, value.span()))
     }
 
-    /// Returns the table `[key]`.
+    /// The table `[key]`.
     pub fn table(&mut self, key: &'static str, faults: &mut Faults) -> Option<Table<'a>> {
         let value = self.take(key)?;
         let table = table(value);
@@ -83,7 +83,7 @@ impl<'a> Table<'a> {
         table
     }
 
-    /// Returns the tables `[[key]]`.
+    /// The tables `[[key]]`.
     pub fn tables(&mut self, key: &'static str, faults: &mut Faults) -> Vec<Table<'a>> {
         let Some(value) = self.take(key) else { return Vec::new() };
         let all = match value.get_ref() {

@@ -139,13 +139,13 @@ impl TextTable {
     }
 }
 
-/// Returns the width of these columns on the terminal.
+/// The width of these columns on the terminal.
 fn total(columns: &[usize], widths: &[usize]) -> usize {
     let gaps = GAP * columns.len().saturating_sub(1);
     columns.iter().map(|at| widths[*at]).sum::<usize>() + gaps
 }
 
-/// Returns the cell, or its beginning and end if it is wider than `most`: cells may differ at either end.
+/// The cell, or its beginning and end if it is wider than `most`: cells may differ at either end.
 fn shortened(cell: &str, most: usize) -> Cow<'_, str> {
     if cell.width() <= most {
         return Cow::Borrowed(cell);

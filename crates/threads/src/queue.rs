@@ -78,7 +78,7 @@ impl<S: Source> ThreadQueue<S> {
         self.pool.submit(&self.inbox, &mut self.fresh);
     }
 
-    /// Returns the token of a request that no thread holds any more.
+    /// The token of a request that no thread holds any more.
     fn release(&mut self, mut work: S::Work) -> Inflight {
         let rq = work.token_mut().take().expect("a request was accepted with its token");
         work.rest();

@@ -25,7 +25,7 @@ pub trait Work: Send + 'static {
     /// The open files of a device, which its threads share.
     type Files: Send + Sync + 'static;
 
-    /// Returns the token, or `None` while the work is free.
+    /// The token, or `None` while the work is free.
     fn token(&self) -> Option<&Inflight>;
 
     /// Returns the place of the token, to put it in or take it out.

@@ -91,7 +91,7 @@ impl Act {
         Self::DriverData,
     ];
 
-    /// Returns the category of every record of this kind.
+    /// The category of every record of this kind.
     fn category(self) -> u32 {
         match self {
             Self::Queue
@@ -147,8 +147,8 @@ pub mod category {
     pub const WRITE_ZEROES: u32 = 1 << 22;
 }
 
-/// Returns the action word of version 1 for event `act` of such an I/O. Version 1 has no write of zeroes, which is
-/// encoded as a write.
+/// The action word of version 1 for event `act` of such an I/O. Version 1 has no write of zeroes, which is encoded as a
+/// write.
 #[must_use]
 pub fn action(act: Act, op: Op, flags: IoFlags) -> u32 {
     let way = match op {
@@ -164,7 +164,7 @@ pub fn action(act: Act, op: Op, flags: IoFlags) -> u32 {
     (way | how | act.category()) << 16 | act as u32
 }
 
-/// Returns the action word of a plug event, `act`.
+/// The action word of a plug event, `act`.
 #[must_use]
 pub fn plug_action(act: Act) -> u32 {
     act.category() << 16 | act as u32
@@ -287,7 +287,7 @@ impl Fields<'_> {
 }
 
 impl<'a> Record<'a> {
-    /// Returns the kind of the event, or `None` if the record is not about an I/O or the kind is unknown.
+    /// The kind of the event, or `None` if the record is not about an I/O or the kind is unknown.
     #[must_use]
     pub fn act(&self) -> Option<Act> {
         if self.has(category::NOTIFY) {

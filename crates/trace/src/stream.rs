@@ -117,7 +117,7 @@ impl Stream {
         }
     }
 
-    /// Returns a record with the time and sector of `event`, without a payload.
+    /// A record with the time and sector of `event`, without a payload.
     fn plain(&self, event: &TraceEvent) -> Record<'static> {
         Record {
             sequence: 0,

@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Returns the calls that an observer sees when a plug of reads of these sectors leaves immediately.
+    /// The calls that an observer sees when a plug of reads of these sectors leaves immediately.
     fn told(scheduler: &str, sectors: &[u64]) -> Vec<String> {
         let factory = registry::find(scheduler).unwrap();
         let (shape, options) = (Driver::shape(8), Options::defaults(factory.attributes));

@@ -168,13 +168,13 @@ impl Device {
         Err(UblkError::Changed(format!("the parameters of a device: {params:?} became {taken:?}")))
     }
 
-    /// Returns the description of the device, as the kernel reports it.
+    /// The description of the device, as the kernel reports it.
     #[must_use]
     pub fn info(&self) -> &Info {
         &self.info
     }
 
-    /// Returns the history of the device.
+    /// The history of the device.
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
@@ -270,7 +270,7 @@ fn send(
     result.map_err(|error| UblkError::Refused { command, device, error })
 }
 
-/// Returns the description of a device whose process has ended, once the kernel has noticed its end.
+/// The description of a device whose process has ended, once the kernel has noticed its end.
 fn left_behind(control: &File, device: u32) -> Result<Info, UblkError> {
     for _ in 0..LOOKS {
         let mut bytes = Info::default().to_bytes();
@@ -335,7 +335,7 @@ fn driver() -> Result<(File, u64), UblkError> {
     lacks(has).map_or(Ok((control, has)), Err)
 }
 
-/// Returns the reason why the driver cannot be opened.
+/// The reason why the driver cannot be opened.
 fn refused(path: String, error: io::Error) -> UblkError {
     use io::ErrorKind as K;
     match error.kind() {

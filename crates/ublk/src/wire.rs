@@ -44,7 +44,7 @@ pub enum Control {
 }
 
 impl Control {
-    /// Returns the opcode in the kernel's interface.
+    /// The opcode in the kernel's interface.
     #[must_use]
     pub const fn opcode(self) -> u32 {
         match self {
@@ -62,7 +62,7 @@ impl Control {
         }
     }
 
-    /// Returns the name for messages.
+    /// The name for messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -86,8 +86,8 @@ pub const FETCH: u32 = command(READ_WRITE, 16, 0x20);
 /// Answers the request of a tag; the kernel completes the command with the tag's next request.
 pub const COMMIT_AND_FETCH: u32 = command(READ_WRITE, 16, 0x21);
 
-/// Returns the bytes of a control command that follow the head of its entry. `address` and `length` describe a buffer
-/// of this process.
+/// The bytes of a control command that follow the head of its entry. `address` and `length` describe a buffer of this
+/// process.
 #[must_use]
 pub fn control_bytes(device: u32, address: u64, length: u16, data: u64) -> [u8; 80] {
     let mut bytes = [0; 80];
@@ -100,8 +100,8 @@ pub fn control_bytes(device: u32, address: u64, length: u16, data: u64) -> [u8; 
     bytes
 }
 
-/// Returns the bytes of [`FETCH`] or [`COMMIT_AND_FETCH`] for a tag, with the result of its last request and the
-/// address of its buffer.
+/// The bytes of [`FETCH`] or [`COMMIT_AND_FETCH`] for a tag, with the result of its last request and the address of its
+/// buffer.
 #[must_use]
 pub fn io_bytes(queue: u16, tag: u16, result: i32, address: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
@@ -336,8 +336,8 @@ impl Descriptor {
     /// The length in bytes.
     pub const LEN: usize = 24;
 
-    /// Returns the bytes of the disk that the request covers: an empty range for a request without data, or `None` if
-    /// the request is not allowed.
+    /// The bytes of the disk that the request covers: an empty range for a request without data, or `None` if the
+    /// request is not allowed.
     #[must_use]
     pub fn range(&self, allowed: &Allowed) -> Option<Range<u64>> {
         let most = match self.op {
@@ -374,8 +374,8 @@ impl Descriptor {
     }
 }
 
-/// Returns the offset of a queue's descriptors in the character device. Queues are a fixed distance apart, whatever
-/// their depth.
+/// The offset of a queue's descriptors in the character device. Queues are a fixed distance apart, whatever their
+/// depth.
 #[must_use]
 pub fn descriptors_at(queue: u16, page: usize) -> u64 {
     let most = usize::from(MOST_DEPTH) * Descriptor::LEN;

@@ -31,7 +31,7 @@ pub struct DiskConfig {
 }
 
 impl DiskConfig {
-    /// Returns the features that the disk offers.
+    /// The features that the disk offers.
     #[must_use]
     pub fn features(&self) -> u64 {
         use virtio as f;
@@ -78,7 +78,7 @@ impl DiskConfig {
         bytes
     }
 
-    /// Returns the name as the guest requests it: 20 bytes, padded with zeroes.
+    /// The name as the guest requests it: 20 bytes, padded with zeroes.
     #[must_use]
     pub fn id(&self) -> [u8; 20] {
         let mut id = [0; 20];

@@ -51,7 +51,7 @@ pub struct Records {
     mapping: Arc<Mapping>,
 }
 
-/// Returns the length of the record of a queue in bytes.
+/// The length of the record of a queue in bytes.
 fn bytes_of(queue_size: u16) -> usize {
     (HEADER + usize::from(queue_size) * ENTRY).next_multiple_of(ALIGN)
 }
@@ -81,13 +81,13 @@ impl Records {
         Ok(Self { info, mapping: Mapping::new(file, end)? })
     }
 
-    /// Returns the description for the front end.
+    /// The description for the front end.
     #[must_use]
     pub fn info(&self) -> InflightInfo {
         self.info
     }
 
-    /// Returns the record of a queue, or `None` beyond the last queue.
+    /// The record of a queue, or `None` beyond the last queue.
     #[must_use]
     pub fn of(&self, queue: usize) -> Option<Span> {
         let len = bytes_of(self.info.queue_size);

@@ -120,7 +120,7 @@ impl Mapping {
         self.guard.is_broken()
     }
 
-    /// Returns the bytes `at..at + len`, or `None` if the mapping is shorter.
+    /// The bytes `at..at + len`, or `None` if the mapping is shorter.
     #[must_use]
     pub fn span(self: &Arc<Self>, at: usize, len: usize) -> Option<Span> {
         let end = at.checked_add(len)?;
@@ -161,7 +161,7 @@ impl Span {
         self.len == 0
     }
 
-    /// Returns the address of the `len` bytes from `at` on.
+    /// The address of the `len` bytes from `at` on.
     ///
     /// # Panics
     /// If the range is shorter.
@@ -292,14 +292,14 @@ impl Memory {
         self.regions.len()
     }
 
-    /// Returns the `len` bytes at guest address `addr`, or `None` unless one region contains all of them.
+    /// The `len` bytes at guest address `addr`, or `None` unless one region contains all of them.
     #[must_use]
     pub fn span(&self, addr: u64, len: usize) -> Option<Span> {
         let (region, at) = self.region(addr)?;
         region.span(at, len)
     }
 
-    /// Returns the `len` bytes at the front end's address `addr`, or `None` unless one region contains all of them.
+    /// The `len` bytes at the front end's address `addr`, or `None` unless one region contains all of them.
     #[must_use]
     pub fn user_span(&self, addr: u64, len: usize) -> Option<Span> {
         let has = |it: &&Region| addr.checked_sub(it.info.user).is_some_and(|at| at < it.info.size);
@@ -307,7 +307,7 @@ impl Memory {
         region.span(addr - region.info.user, len)
     }
 
-    /// Returns the region that contains guest address `addr`, and the offset in it.
+    /// The region that contains guest address `addr`, and the offset in it.
     fn region(&self, addr: u64) -> Option<(&Region, u64)> {
         let behind = self.regions.partition_point(|it| it.info.guest <= addr);
         let region = self.regions.get(behind.checked_sub(1)?)?;
@@ -335,7 +335,7 @@ impl Memory {
         true
     }
 
-    /// Returns the address in this process of the `len` bytes at guest address `addr`, valid while `self` is borrowed.
+    /// The address in this process of the `len` bytes at guest address `addr`, valid while `self` is borrowed.
     fn place(&self, addr: u64, len: usize) -> Option<*mut u8> {
         let (region, at) = self.region(addr)?;
         let end = at.checked_add(len as u64)?;

@@ -79,19 +79,19 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Returns the index of the first descriptor, which identifies the answer.
+    /// The index of the first descriptor, which identifies the answer.
     #[must_use]
     pub fn head(&self) -> u16 {
         self.head
     }
 
-    /// Returns the number of bytes that the device may read.
+    /// The number of bytes that the device may read.
     #[must_use]
     pub fn readable(&self) -> u64 {
         self.readable.iter().map(|piece| u64::from(piece.len)).sum()
     }
 
-    /// Returns the number of bytes that the device may write.
+    /// The number of bytes that the device may write.
     #[must_use]
     pub fn writable(&self) -> u64 {
         self.writable.iter().map(|piece| u64::from(piece.len)).sum()
@@ -229,7 +229,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Returns the index of the next request, at which the next back end must begin.
+    /// The index of the next request, at which the next back end must begin.
     #[must_use]
     pub fn base(&self) -> u16 {
         self.next

@@ -109,19 +109,19 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Returns the ring while requests may be taken from it. While it drains, it still yields requests that a previous
-    /// back end left in flight: only the record knows them, since they precede the ring's index.
+    /// The ring while requests may be taken from it. While it drains, it still yields requests that a previous back end
+    /// left in flight: only the record knows them, since they precede the ring's index.
     pub fn running(&mut self) -> Option<&mut Ring> {
         let (is_enabled, is_draining) = (self.is_enabled, self.is_draining);
         self.ring.as_mut().filter(|it| if is_draining { it.owes() } else { is_enabled })
     }
 
-    /// Returns the ring, to answer requests taken from it.
+    /// The ring, to answer requests taken from it.
     pub fn ring(&mut self) -> Option<&mut Ring> {
         self.ring.as_mut()
     }
 
-    /// Returns the descriptor by which the driver announces requests, if there is a ring.
+    /// The descriptor by which the driver announces requests, if there is a ring.
     #[must_use]
     pub fn kick(&self) -> Option<&Arc<OwnedFd>> {
         self.kick.as_ref().filter(|_| self.ring.is_some())
@@ -182,13 +182,13 @@ impl Session {
         }
     }
 
-    /// Returns the description of the disk.
+    /// The description of the disk.
     #[must_use]
     pub fn disk(&self) -> &DiskConfig {
         &self.disk
     }
 
-    /// Returns a queue, and the memory that contains its requests.
+    /// A queue, and the memory that contains its requests.
     ///
     /// # Panics
     /// If the disk has no such queue.
@@ -444,7 +444,7 @@ fn exactly(fds: &[OwnedFd], wanted: usize) -> Result<(), SessionError> {
     if got == wanted { Ok(()) } else { Err(SessionError::Descriptors { got, wanted }) }
 }
 
-/// Returns the only descriptor of a message, or `None` if it should have none.
+/// The only descriptor of a message, or `None` if it should have none.
 fn one(mut fds: Vec<OwnedFd>, has_fd: bool) -> Result<Option<OwnedFd>, SessionError> {
     exactly(&fds, has_fd.into())?;
     Ok(fds.pop())

@@ -52,7 +52,7 @@ impl Client {
         Self(stream)
     }
 
-    /// Returns the connection, which stays open until it is dropped.
+    /// The connection, which stays open until it is dropped.
     pub(super) fn into_stream(self) -> UnixStream {
         self.0
     }

@@ -57,8 +57,8 @@ fn prio(class: u8, level: u16) -> IoPrio {
 }
 
 impl CmdPrioDraft {
-    /// Returns the priorities of the job `name`. As in fio, the default is the highest priority, and trims have none.
-    /// Appends options without effect to `notes`.
+    /// The priorities of the job `name`. As in fio, the default is the highest priority, and trims have none. Appends
+    /// options without effect to `notes`.
     ///
     /// # Errors
     /// If the options contradict each other.

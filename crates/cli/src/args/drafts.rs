@@ -149,7 +149,7 @@ fn one(setting: &Setting, job: &mut JobDraft, run: &mut RunDraft) -> Result<(), 
     applied.map_err(|e| setting.refuse(e))
 }
 
-/// Returns the job options of a section as written, including an explicit name.
+/// The job options of a section as written, including an explicit name.
 fn written(section: &Section) -> Vec<(String, String)> {
     let mut pairs: Vec<(String, String)> = Vec::new();
     if let (Some(name), 0) = (&section.name, section.file) {
@@ -172,7 +172,7 @@ fn written(section: &Section) -> Vec<(String, String)> {
     pairs
 }
 
-/// Returns the value, or the default value of an option without one.
+/// The value, or the default value of an option without one.
 fn text<'a>(setting: &'a Setting, option: &Opt) -> Result<&'a str, UsageError> {
     match (&setting.value, option.kind) {
         (Some(text), _) => Ok(text),

@@ -84,7 +84,7 @@ const OTHERS: [&str; 46] = [
 ];
 
 impl Engine {
-    /// Returns the engine called `name`.
+    /// The engine called `name`.
     ///
     /// # Errors
     /// If it has no equivalent here, or is unknown to fio.

@@ -55,8 +55,8 @@ impl Default for FileDraft {
 }
 
 impl FileDraft {
-    /// Returns the paths of the files of thread `thread` of the job, or `None` if the options name none, or the engine
-    /// is `null`.
+    /// The paths of the files of thread `thread` of the job, or `None` if the options name none, or the engine is
+    /// `null`.
     ///
     /// # Errors
     /// If one of them is not supported as a file.
@@ -80,8 +80,8 @@ impl FileDraft {
         }
     }
 
-    /// Returns the file names of thread `thread` without their folder: those in `filename`, or else those generated
-    /// from `nrfiles` and `filename_format`.
+    /// The file names of thread `thread` without their folder: those in `filename`, or else those generated from
+    /// `nrfiles` and `filename_format`.
     ///
     /// # Errors
     /// If `filename` contains an empty name.
@@ -131,7 +131,7 @@ impl FileDraft {
         };
     }
 
-    /// Returns an error prefixed with the name of the job.
+    /// An error prefixed with the name of the job.
     pub fn at(&self, text: String) -> UsageError {
         UsageError::new(text).at(format!("job '{}'", self.job))
     }

@@ -88,7 +88,7 @@ pub struct CpusDraft {
 }
 
 impl CpusDraft {
-    /// Returns the CPUs, if any were given.
+    /// The CPUs, if any were given.
     pub fn finish(&self) -> Option<Cpus> {
         self.list.clone().map(|cpus| Cpus { is_split: self.is_split, ..cpus })
     }

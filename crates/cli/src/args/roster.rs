@@ -51,7 +51,7 @@ pub fn paths(draft: &FileDraft, thread: u32) -> Result<Option<Vec<String>>, Usag
     draft.paths(thread)
 }
 
-/// Returns the names of a thread's files if it has several that are ranges of a given device.
+/// The names of a thread's files if it has several that are ranges of a given device.
 pub fn stretches(draft: &FileDraft, thread: u32) -> Result<Option<Vec<String>>, UsageError> {
     if draft.is_of_several() { draft.names(thread).map(Some) } else { Ok(None) }
 }
@@ -112,7 +112,7 @@ impl Roster {
         Ok(Some(OfJob { list, each }))
     }
 
-    /// Returns the number of the file called `name`.
+    /// The number of the file called `name`.
     fn number(&mut self, name: String) -> Result<usize, String> {
         if let Some(number) = self.numbers.get(&name) {
             return Ok(*number);
@@ -145,7 +145,7 @@ impl Roster {
         (starts, end)
     }
 
-    /// Returns the length of each of `count` files that divide a device of `bytes` equally.
+    /// The length of each of `count` files that divide a device of `bytes` equally.
     pub fn even(bytes: u64, count: usize) -> u64 {
         let each = bytes / count.max(1) as u64;
         // Room for the gap.
@@ -176,7 +176,7 @@ impl Roster {
     }
 }
 
-/// Returns the bytes that file `at` of `each` must have for a thread of `job`; `None` if no option determines it.
+/// The bytes that file `at` of `each` must have for a thread of `job`; `None` if no option determines it.
 fn needed(draft: &FileDraft, job: &Job, thread: u32, (at, each): (usize, usize)) -> Option<u64> {
     if each > 1 && draft.filesize.is_some() {
         return draft.filesize;

@@ -20,8 +20,8 @@ impl Section {
         Self { name, ..Self::default() }
     }
 
-    /// Returns the name of the job: the last `name=` in its section of a file, or else the name of the section. Returns
-    /// `None` for globals; as in fio, their `name=` does not apply to jobs.
+    /// The name of the job: the last `name=` in its section of a file, or else the name of the section. Returns `None`
+    /// for globals; as in fio, their `name=` does not apply to jobs.
     pub fn job(&self) -> Option<&str> {
         let name = self.name.as_deref()?;
         let given = self.settings.iter().rfind(|setting| setting.name == "name");

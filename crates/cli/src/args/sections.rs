@@ -6,8 +6,8 @@ use super::section::Section;
 use super::setting::Setting;
 use blkmq_terminal::UsageError;
 
-/// Returns all sections in the order in which they apply: the command line, then each file. Options before the first
-/// `--name` are globals of every job.
+/// All sections in the order in which they apply: the command line, then each file. Options before the first `--name`
+/// are globals of every job.
 ///
 /// # Errors
 /// If a job file cannot be read, or `--section` names a section that does not exist.

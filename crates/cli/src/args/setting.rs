@@ -26,7 +26,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Returns the option that it sets. On a command line, an unambiguous prefix of a name is enough.
+    /// The option that it sets. On a command line, an unambiguous prefix of a name is enough.
     pub fn option(&self) -> Option<&'static Opt> {
         options::find(&self.name).or_else(|| match self.origin {
             Origin::CommandLine => options::find_beginning(&self.name),

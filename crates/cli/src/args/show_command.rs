@@ -5,7 +5,7 @@ use super::section::Section;
 use crate::plan::Time;
 use blkmq_terminal::UsageError;
 
-/// Returns the command line equivalent to `sections`, if they contain `showcmd`.
+/// The command line equivalent to `sections`, if they contain `showcmd`.
 ///
 /// # Errors
 /// If they come from several job files: on a command line, the globals of one would apply to the next.

@@ -244,7 +244,7 @@ impl Asked<'_> {
         Ok(needed)
     }
 
-    /// Returns the size in bytes that all jobs need; `None` if no option determines it.
+    /// The size in bytes that all jobs need; `None` if no option determines it.
     fn needed(&self, jobs: &[Job]) -> Result<Option<u64>, UsageError> {
         let roster = self.roster(jobs, stretches)?;
         let lengths = roster.files.iter().map(|file| file.needed.unwrap_or(0));
@@ -266,7 +266,7 @@ impl Asked<'_> {
     }
 }
 
-/// Returns the metadata of the file or block device at `path`, or `None` if it does not exist.
+/// The metadata of the file or block device at `path`, or `None` if it does not exist.
 fn look(path: &str) -> Result<Option<Metadata>, UsageError> {
     let found = match std::fs::metadata(path) {
         Ok(found) => found,
@@ -312,7 +312,7 @@ fn is_image(_: &str) -> bool {
     false
 }
 
-/// Returns the error for a file with a separate queue.
+/// The error for a file with a separate queue.
 fn apart(path: &str, why: &str) -> UsageError {
     UsageError::new(format!(
         "filename={path} {why}, and would have a queue of its own; a run has one queue; accepted: files on one file \

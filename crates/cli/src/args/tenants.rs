@@ -58,7 +58,7 @@ pub fn read(text: &str) -> Result<Vec<GroupSpec>, UsageError> {
     Ok(tenants.into_iter().filter(is_here).map(|it| it.group).collect())
 }
 
-/// Returns the names of the devices in a file, and the tenants of all devices.
+/// The names of the devices in a file, and the tenants of all devices.
 fn parse(text: &str) -> Result<(Vec<String>, Vec<Tenant>), Faults> {
     let mut faults = Faults::default();
     let (document, errors) = toml::de::DeTable::parse_recoverable(text);

@@ -29,7 +29,7 @@ pub struct VerifyDraft {
 }
 
 impl VerifyDraft {
-    /// Returns the verification of the job `name` with direction `rw`. Appends options without effect to `notes`.
+    /// The verification of the job `name` with direction `rw`. Appends options without effect to `notes`.
     pub fn finish(self, name: &str, rw: Rw, notes: &mut Vec<String>) -> Option<Verify> {
         let mut idle = |options: &[&str], why: &str| {
             if !options.is_empty() {

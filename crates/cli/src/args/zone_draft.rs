@@ -17,7 +17,7 @@ pub struct ZoneDraft {
 }
 
 impl ZoneDraft {
-    /// Returns the zones, if the job has any. As in fio, `zonesize` and `zonemode` require each other.
+    /// The zones, if the job has any. As in fio, `zonesize` and `zonemode` require each other.
     ///
     /// # Errors
     /// If they contradict each other.

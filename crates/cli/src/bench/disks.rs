@@ -37,7 +37,7 @@ impl Disks {
         Self { began_ms: blkmq_runtime::wall_clock_millis(), all }
     }
 
-    /// Returns the counts since the beginning.
+    /// The counts since the beginning.
     pub fn used(&self) -> Vec<Disk> {
         let elapsed = blkmq_runtime::wall_clock_millis().saturating_sub(self.began_ms);
         let one = |(folder, before): &(PathBuf, Counts)| {

@@ -77,7 +77,7 @@ impl<P: BenchPayload> Real<P> {
         }
     }
 
-    /// Returns the counts of `worker` so far.
+    /// The counts of `worker` so far.
     fn so_far(&self, worker: &Worker<'_, P, Pool<P>>) -> Part {
         let usage =
             if worker.is_counting() { Usage::of_thread().since(self.usage) } else { self.usage };

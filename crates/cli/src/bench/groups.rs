@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 const BASIC: [&str; 6] =
     ["io_service_bytes", "io_serviced", "io_service_time", "io_wait_time", "io_merged", "sectors"];
 
-/// Returns the results of `plan`'s groups after a run of `parts` on `queue`; none if there is only the root and nothing
-/// is counted.
+/// The results of `plan`'s groups after a run of `parts` on `queue`; none if there is only the root and nothing is
+/// counted.
 pub fn results<P: Send + 'static>(
     plan: &Plan,
     parts: &[(ThreadSpec, Part)],
@@ -104,8 +104,8 @@ fn stats<P: Send + 'static>(
     names.filter_map(|name| queue.group_stat(group, &name).map(|it| (name, it))).collect()
 }
 
-/// Returns the account of a group's floor, if it has one: the shortfall in nanoseconds, the seconds judged, and the
-/// seconds missed, in total and by cause.
+/// The account of a group's floor, if it has one: the shortfall in nanoseconds, the seconds judged, and the seconds
+/// missed, in total and by cause.
 fn floor(groups: &GroupTree, id: GroupId, times: &QueueTimes) -> Vec<(String, Reading)> {
     let has_floor = groups.get(id).is_some_and(|it| !it.promise.guarantee.reserve.is_none());
     if !has_floor {
@@ -152,7 +152,7 @@ pub fn times<P: Send + 'static>(plan: &Plan, queue: &Queue<P>) -> Vec<OpTimes> {
     times.collect()
 }
 
-/// Returns the state shared by the scheduler's instances, as far as the scheduler exposes it.
+/// The state shared by the scheduler's instances, as far as the scheduler exposes it.
 pub fn shared<P: Send + 'static>(queue: &Queue<P>) -> Shared {
     let mut governor = Vec::new();
     queue.inspect_governor(&mut |name, value| governor.push((name, value)));

@@ -60,7 +60,7 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     }
 }
 
-/// Returns the report of `plan`'s runs, or of the runs before `stop` is set.
+/// The report of `plan`'s runs, or of the runs before `stop` is set.
 ///
 /// # Errors
 /// See [`run`], except for the signal.
@@ -213,7 +213,7 @@ fn begin(plan: &Plan, specs: &[RunSpec<'_>]) -> Report {
     report
 }
 
-/// Returns the run with the median rate, with the rates of all runs.
+/// The run with the median rate, with the rates of all runs.
 fn median(runs: &[Run]) -> Option<Run> {
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.sort_by(|a, b| runs[*a].iops().total_cmp(&runs[*b].iops()));
@@ -241,7 +241,7 @@ impl From<crate::report::OutputError> for Failure {
     }
 }
 
-/// Returns a sentence for each job of `run` that has found a depth. `label` names the run.
+/// A sentence for each job of `run` that has found a depth. `label` names the run.
 fn depths_found(label: &str, run: &Run) -> Vec<String> {
     let searched = run.jobs.iter().filter(|job| job.error == 0);
     let note = |name: &str, depth: u32, wanted: LatencyTarget| {

@@ -48,7 +48,7 @@ pub struct Counted<'a> {
 }
 
 impl<'a> Counted<'a> {
-    /// Returns the counts of `parts` and of `queue`, without times.
+    /// The counts of `parts` and of `queue`, without times.
     pub fn of<P: Payload>(
         plan: &Plan,
         parts: &[(ThreadSpec, Part)],
@@ -137,7 +137,7 @@ pub fn run_of(
     }
 }
 
-/// Returns the name of the policy, even if it was chosen automatically, and its options as given.
+/// The name of the policy, even if it was chosen automatically, and its options as given.
 fn name_and_options(scheduler: &SchedulerChoice) -> (String, String) {
     let options = scheduler.text.split_once(':').map_or("", |(_, options)| options);
     (scheduler.factory.name.into(), options.into())
@@ -181,8 +181,8 @@ fn cgroup(plan: &Plan, mine: &[(ThreadSpec, &Part)]) -> Option<String> {
     mine.iter().all(|(thread, _)| of(thread) == Some(first)).then(|| first.to_owned())
 }
 
-/// Returns the job's options as written by the user. For a job without options, returns those of a job file with the
-/// name and the engine, which readers of fio's results expect.
+/// The job's options as written by the user. For a job without options, returns those of a job file with the name and
+/// the engine, which readers of fio's results expect.
 fn options(plan: &Plan, spec: &RunSpec<'_>, job: &Job) -> Vec<(String, String)> {
     if let Some(written) = plan.written.jobs.get(job.index as usize) {
         return written.clone();
@@ -201,7 +201,7 @@ fn options(plan: &Plan, spec: &RunSpec<'_>, job: &Job) -> Vec<(String, String)> 
     options
 }
 
-/// Returns the engine named on the command line, or else that of the device; `blkmq` for a model.
+/// The engine named on the command line, or else that of the device; `blkmq` for a model.
 fn engine<'a>(plan: &'a Plan, spec: &RunSpec<'_>) -> &'a str {
     let named = plan.annotations.iter().rfind(|(name, _)| *name == "ioengine");
     match (named, spec.device.name.as_str()) {

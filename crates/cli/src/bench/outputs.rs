@@ -99,7 +99,7 @@ impl<'a> Outputs<'a> {
         Ok(())
     }
 
-    /// Returns an error if anything could not be written.
+    /// An error if anything could not be written.
     pub fn verdict(self) -> Result<(), Failure> {
         if self.failures.is_empty() {
             Ok(())

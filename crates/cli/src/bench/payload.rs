@@ -35,14 +35,14 @@ pub trait BenchPayload: Payload {
     /// The bytes of the payload.
     fn bytes(&mut self) -> &mut [u8];
 
-    /// Returns the configuration of a queue on `device`, with all other settings at their defaults.
+    /// The configuration of a queue on `device`, with all other settings at their defaults.
     ///
     /// # Errors
     /// If the device cannot create its queues.
     fn config(device: &Device) -> Result<Config<Self>, UsageError>;
 }
 
-/// Returns a configuration for payloads accepted by virtual devices.
+/// A configuration for payloads accepted by virtual devices.
 fn virtual_config<P: Payload>(device: &Device) -> Result<Config<P>, UsageError> {
     match device {
         Device::Virtual(device) => Ok(device.config()),

@@ -29,7 +29,7 @@ struct Estimate {
 }
 
 impl Estimate {
-    /// Returns the remaining time at `now`, counted from the beginning of all runs; `None` if it is unknown.
+    /// The remaining time at `now`, counted from the beginning of all runs; `None` if it is unknown.
     fn left(&self, now: Duration) -> Option<Duration> {
         let each = if self.done > 0 { self.before / self.done } else { self.planned? };
         // A run that exceeds its planned duration gives no estimate.

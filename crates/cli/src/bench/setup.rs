@@ -79,8 +79,8 @@ fn fits(job: &Job, limits: &Limits) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// Returns the job of a thread in a run: on its device, with its random seed combined with the run's. The run seed 0
-/// changes nothing, so that such a simulation accesses the same positions as a bench.
+/// The job of a thread in a run: on its device, with its random seed combined with the run's. The run seed 0 changes
+/// nothing, so that such a simulation accesses the same positions as a bench.
 fn job_of<'a>(plan: &'a Plan, spec: &RunSpec<'_>, thread: ThreadSpec) -> Cow<'a, Job> {
     let (job, ends_at_size) = (&plan.jobs[thread.job], spec.device.is_stand_in);
     let seed = plan.time.seed().map_or(0, |seed| spec.seed_of(seed));
@@ -92,7 +92,7 @@ fn job_of<'a>(plan: &'a Plan, spec: &RunSpec<'_>, thread: ThreadSpec) -> Cow<'a,
     Cow::Owned(Job { randseed, ends_at_size, ..job.clone() })
 }
 
-/// Returns the I/O stream of a thread, and its verification; `ties` connect it to other threads.
+/// The I/O stream of a thread, and its verification; `ties` connect it to other threads.
 ///
 /// # Errors
 /// If the job is impossible or does not fit the device.
@@ -121,8 +121,7 @@ pub fn bytes(device: &Device) -> u64 {
     device.shape().limits.capacity * u64::from(SECTOR_SIZE)
 }
 
-/// Returns the credit that a thread of `job` needs for `iodepth` I/Os in flight, each divided into the maximum number
-/// of parts.
+/// The credit that a thread of `job` needs for `iodepth` I/Os in flight, each divided into the maximum number of parts.
 fn credit(job: &Job, limits: &Limits) -> u32 {
     // A verification read is no longer than the write that it checks.
     let parts = |direction: &Direction| {
@@ -133,8 +132,8 @@ fn credit(job: &Job, limits: &Limits) -> u32 {
     u32::try_from(parts * u64::from(job.depth.iodepth)).unwrap_or(u32::MAX)
 }
 
-/// Returns the credit that a thread of `job` needs if requests may be shortened for latency goals: parts use at most
-/// three quarters of it.
+/// The credit that a thread of `job` needs if requests may be shortened for latency goals: parts use at most three
+/// quarters of it.
 fn credit_beside_goals(job: &Job, limits: &Limits) -> u32 {
     let max_sectors = limits.max_sectors.min(SHORTENED);
     let short = credit(job, &Limits { max_sectors, ..*limits }).saturating_mul(2);
@@ -146,7 +145,7 @@ const SHORTENED: u32 = 256;
 /// The maximum credit for that purpose alone: threads with more I/Os in flight get longer requests.
 const MOST_SHORTENED: u32 = 1_024;
 
-/// Returns the configuration of the queue on `device`.
+/// The configuration of the queue on `device`.
 ///
 /// # Errors
 /// If the device cannot create its queues, or there are too many threads.

@@ -109,7 +109,7 @@ fn run_with<P: BenchPayload<Source = ()> + 'static>(
     Ok(outcome(plan, spec, device, notes, (&parts, Counted { incomplete, ..counted })))
 }
 
-/// Returns a note about the stalls of a run, if there were any.
+/// A note about the stalls of a run, if there were any.
 fn stalled(stalls: &[String]) -> Option<String> {
     let first = stalls.first()?.lines().next().unwrap_or_default();
     Some(format!("{} stalls, the first of them: {first}", stalls.len()))

@@ -34,8 +34,8 @@ pub struct Status<'a> {
     pub tell: &'a mut (dyn FnMut(Run) + Send),
 }
 
-/// Returns the counts of all threads of `spec` at `now`: the threads of phases before `phase` have `ended`, and those
-/// of `phase` have given `answers`. As in fio, a thread that has not begun is included with zero counts.
+/// The counts of all threads of `spec` at `now`: the threads of phases before `phase` have `ended`, and those of
+/// `phase` have given `answers`. As in fio, a thread that has not begun is included with zero counts.
 pub fn all_threads(
     plan: &Plan,
     spec: &RunSpec<'_>,
@@ -144,7 +144,7 @@ impl Rounds {
     }
 }
 
-/// Returns the first multiple of `every` after `now`.
+/// The first multiple of `every` after `now`.
 fn next(now: Instant, every: Nanos) -> Instant {
     now + Nanos(every.0 - now.as_nanos() % every.0)
 }

@@ -18,8 +18,7 @@ pub struct Part {
     pub counted: bool,
 }
 
-/// Returns the result of `job` from the counts of its threads, or of a group of jobs reported under the name of its
-/// first job.
+/// The result of `job` from the counts of its threads, or of a group of jobs reported under the name of its first job.
 pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&Part]) -> JobResult {
     let runtime_ns = parts.iter().map(|part| part.tally.runtime().0).max().unwrap_or(0);
     let usage = parts.iter().fold(Usage::default(), |sum, part| sum.plus(part.usage));
@@ -65,7 +64,7 @@ pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&P
     result
 }
 
-/// Returns the failed I/Os of all threads, if the job continues after them.
+/// The failed I/Os of all threads, if the job continues after them.
 fn forgiven(job: &Job, parts: &[&Part]) -> Option<Forgiven> {
     let failures = || parts.iter().map(|part| &part.tally.failures);
     let count = failures().map(|failures| failures.count).sum();
@@ -101,7 +100,7 @@ fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Option<Latency
     all.map(Latency)
 }
 
-/// Returns the combined verification counts; `None` if no thread verified.
+/// The combined verification counts; `None` if no thread verified.
 fn verified(parts: &[&Part]) -> Option<Verified> {
     let findings = parts.iter().filter_map(|part| part.tally.verify.as_ref());
     findings.fold(None, |sum, found| {

@@ -34,7 +34,7 @@ impl RunTies {
         ties
     }
 
-    /// Returns the ties of a thread that is about to begin: from now on it takes part in its flow.
+    /// The ties of a thread that is about to begin: from now on it takes part in its flow.
     pub fn of(&self, plan: &Plan, thread: &ThreadSpec) -> Ties {
         let job = &plan.jobs[thread.job];
         let waits = |(waiting, _): &(&usize, &Awaited)| {
@@ -48,7 +48,7 @@ impl RunTies {
         }
     }
 
-    /// Returns the exit signal of the thread's group for the threads selected by `what`.
+    /// The exit signal of the thread's group for the threads selected by `what`.
     fn exit(&self, what: ExitWhat, thread: &ThreadSpec) -> Option<Exit> {
         let (_, own) = self.exits.get(&thread.group)?;
         let others = self.exits.values().filter(|(phase, _)| match what {

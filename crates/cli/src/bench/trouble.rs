@@ -78,7 +78,7 @@ impl Troubles {
         notes
     }
 
-    /// Returns an error if any run failed.
+    /// An error if any run failed.
     pub fn verdict(self, runs: usize) -> Result<(), Failure> {
         let Some((trouble, line)) = self.first else { return Ok(()) };
         let line = if runs == 1 {
@@ -139,8 +139,8 @@ fn late(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<String> {
     Some(format!("{}: {late} (errno {})", place(plan, thread), IoError::TIMED_OUT.0))
 }
 
-/// Returns the number of failed I/Os of all threads, and the first of them: that of a thread that ended because of it,
-/// if there is one.
+/// The number of failed I/Os of all threads, and the first of them: that of a thread that ended because of it, if there
+/// is one.
 fn failed(plan: &Plan, parts: &[(ThreadSpec, Part)]) -> Option<Trouble> {
     let ended = |part: &Part| part.tally.error != 0 && part.tally.late.is_none();
     let (trouble, is_meant): (fn(String) -> Trouble, _) =

@@ -14,12 +14,12 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Returns the usage of the calling thread so far.
+    /// The usage of the calling thread so far.
     pub fn of_thread() -> Self {
         Self::read(UsageWho::RUSAGE_THREAD)
     }
 
-    /// Returns the usage of the whole process so far.
+    /// The usage of the whole process so far.
     pub fn of_process() -> Self {
         Self::read(UsageWho::RUSAGE_SELF)
     }

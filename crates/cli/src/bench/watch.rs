@@ -21,7 +21,7 @@ const LOG_BYTES: usize = 256 << 20;
 /// The slots of every elevator whose inversions are counted, and to spare.
 const REQUESTS: usize = 1 << 16;
 
-/// Returns the observers that `plan` requests for each of its runs.
+/// The observers that `plan` requests for each of its runs.
 pub fn observation(plan: &Plan, spec: &RunSpec<'_>) -> Observation {
     let cpus = u16::try_from(spec.threads.len()).unwrap_or(u16::MAX);
     let tracer = plan.trace.as_ref().map(|trace| Tracer::new(cpus, trace.events));
@@ -65,7 +65,7 @@ pub fn inversions_per_1000(observed: &Observation) -> Option<f64> {
     Some(inverted as f64 * 1_000.0 / arrived.max(1) as f64)
 }
 
-/// Returns the process number of thread `number` of a run; 0 means no thread.
+/// The process number of thread `number` of a run; 0 means no thread.
 pub fn pid(number: usize) -> u32 {
     number as u32 + 1
 }

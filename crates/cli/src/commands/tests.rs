@@ -5,7 +5,7 @@ use crate::args::options::{self, Meaning, Opt};
 use clap::ValueEnum;
 use clap_complete::Shell;
 
-/// Returns the text that the program prints for these words.
+/// The text that the program prints for these words.
 fn made(words: &[&str]) -> String {
     let words = [PROGRAM].iter().chain(words);
     let found = definition().try_get_matches_from(words).expect("a line of words");

@@ -60,7 +60,7 @@ impl Result<'_> {
         lines
     }
 
-    /// Returns the names of the columns.
+    /// The names of the columns.
     fn columns(&self) -> Vec<(&str, Align)> {
         let mut columns: Vec<(&str, Align)> =
             self.places().into_iter().map(|name| (name, Align::Left)).collect();

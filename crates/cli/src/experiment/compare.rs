@@ -85,7 +85,7 @@ pub struct Question {
     pub answers: Vec<Answer>,
 }
 
-/// Returns all questions that `rows` of `study` answer; none without an axis to compare.
+/// All questions that `rows` of `study` answer; none without an axis to compare.
 ///
 /// # Errors
 /// If a metric or the baseline does not exist.
@@ -153,7 +153,7 @@ fn figures<'a>(
     rows.filter_map(of).collect()
 }
 
-/// Returns the figures to compare: those named by the study, or else the rate and the 99th percentiles of each job.
+/// The figures to compare: those named by the study, or else the rate and the 99th percentiles of each job.
 fn metrics(study: &Study, rows: &[&Row]) -> Result<Vec<Metric>, UsageError> {
     let mut jobs: Vec<&str> = Vec::new();
     let mut has: BTreeSet<Metric> = BTreeSet::new();

@@ -176,7 +176,7 @@ fn in_order(points: &Points, mut rows: BTreeMap<String, Row>) -> Vec<Row> {
     (0..points.len()).filter_map(|index| rows.remove(&points.id(index))).collect()
 }
 
-/// Returns the answers of `rows` as text. Writes the results to files in `folder`, if given.
+/// The answers of `rows` as text. Writes the results to files in `folder`, if given.
 ///
 /// # Errors
 /// If a figure of the comparison does not exist, or a result cannot be written.

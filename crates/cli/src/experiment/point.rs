@@ -25,7 +25,7 @@ pub struct Points {
 }
 
 impl Points {
-    /// Returns the points of `study`, reading each trace once.
+    /// The points of `study`, reading each trace once.
     ///
     /// # Errors
     /// If an axis is invalid, or a trace cannot be read.
@@ -64,14 +64,14 @@ impl Points {
         row::id(&self.study, &point, trace)
     }
 
-    /// Returns the values of a point as text.
+    /// The values of a point as text.
     pub fn label(&self, index: usize) -> String {
         let point = self.point(index);
         let values = point.values.iter().map(|(name, value)| format!("{name}={value}"));
         Vec::from_iter(values).join(" ")
     }
 
-    /// Returns the command that runs only this point.
+    /// The command that runs only this point.
     pub fn command(&self, index: usize) -> String {
         quote(self.study.program.word(), &self.study.words(&self.point(index)))
     }

@@ -170,8 +170,8 @@ fn timed(times: Option<&Latency>) -> KindRow {
     }
 }
 
-/// Returns the identity of a point: a digest of the command, its words, the version of blkmq, and `trace`, the digest
-/// of the trace. Points of other studies with the same command line have the same identity.
+/// The identity of a point: a digest of the command, its words, the version of blkmq, and `trace`, the digest of the
+/// trace. Points of other studies with the same command line have the same identity.
 pub fn id(study: &Study, point: &Point, trace: Option<&str>) -> String {
     let mut words = study.words(point);
     // The contents of the trace count, not its path.

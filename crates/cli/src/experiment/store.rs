@@ -137,7 +137,7 @@ fn keep_study(folder: &Path, study: &Study) -> Result<(), Failure> {
     }
 }
 
-/// Returns the study of a folder.
+/// The study of a folder.
 ///
 /// # Errors
 /// If it has none.
@@ -148,7 +148,7 @@ pub fn study_of(folder: &Path) -> Result<Study, Failure> {
     Ok(Study::of_json(&text).map_err(|e| e.at(&path))?)
 }
 
-/// Returns the rows of all shards in `folder`, by id.
+/// The rows of all shards in `folder`, by id.
 ///
 /// # Errors
 /// If a file contains anything but rows, or two rows of one point differ.

@@ -29,7 +29,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// Returns the word for it on a command line.
+    /// The word for it on a command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Sim => "sim",
@@ -144,7 +144,7 @@ impl fmt::Display for Value {
 }
 
 impl Values {
-    /// Returns each value; a range gives all of its numbers.
+    /// Each value; a range gives all of its numbers.
     ///
     /// # Errors
     /// If a range is empty or has more than [`MOST_POINTS`] numbers.
@@ -164,7 +164,7 @@ impl Values {
     }
 }
 
-/// Returns the numbers of a range; `None` if the value is not a range.
+/// The numbers of a range; `None` if the value is not a range.
 fn range(value: &Value) -> Result<Option<std::ops::RangeInclusive<i64>>, UsageError> {
     let Value::Text(text) = value else { return Ok(None) };
     let Some((first, last)) = text.split_once("..") else { return Ok(None) };
@@ -202,7 +202,7 @@ impl Study {
         Ok(study)
     }
 
-    /// Returns the form stored with results.
+    /// The form stored with results.
     pub fn json(&self) -> String {
         let text = serde_json::to_string_pretty(self).expect("keys are texts");
         format!("{text}\n")
@@ -241,7 +241,7 @@ impl Study {
         Ok(())
     }
 
-    /// Returns the names of the jobs.
+    /// The names of the jobs.
     fn job_names(&self) -> Result<Vec<String>, UsageError> {
         let mut names: Vec<String> = Vec::new();
         for (at, job) in self.job.iter().enumerate() {
@@ -321,7 +321,7 @@ impl Study {
         self.compare.axis.as_deref().or(usual).or(first)
     }
 
-    /// Returns the label of a value of the compared axis.
+    /// The label of a value of the compared axis.
     pub fn shown(&self, value: &Value) -> String {
         let value = value.to_string();
         match self.compare.names.get(&value) {
@@ -335,8 +335,7 @@ impl Study {
         self.compare.least.unwrap_or(1.0)
     }
 
-    /// Returns the axes, the repetitions first and the compared axis last: in real time, compared runs follow each
-    /// other.
+    /// The axes, the repetitions first and the compared axis last: in real time, compared runs follow each other.
     ///
     /// # Errors
     /// If a range is invalid, or an axis of the comparison is not in the grid.
@@ -381,7 +380,7 @@ impl Study {
         self.trace.clone().or_else(|| Some(point.values.get("trace")?.to_string()))
     }
 
-    /// Returns the words of `point` after the command.
+    /// The words of `point` after the command.
     pub fn words(&self, point: &Point) -> Vec<String> {
         let mut words = Vec::from_iter(self.trace_of(point));
         for (name, values) in &self.options {

@@ -69,7 +69,7 @@ impl AccessChoice {
     }
 }
 
-/// Returns the words of the modes, in the order of [`MODES`].
+/// The words of the modes, in the order of [`MODES`].
 fn names(modes: &Modes) -> [Option<&'static str>; 4] {
     [
         modes.dispatch.map(DispatchMode::name),

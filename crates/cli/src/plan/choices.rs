@@ -17,7 +17,7 @@ pub trait Choice: Copy + PartialEq + 'static {
         found.map(|(word, _)| *word).expect("every member has a word")
     }
 
-    /// Returns the member that `word` selects.
+    /// The member that `word` selects.
     ///
     /// # Errors
     /// If there is none; the message lists all words.

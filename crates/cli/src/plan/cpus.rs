@@ -32,7 +32,7 @@ impl Cpus {
         Self::of((0..64).filter(|cpu| mask >> cpu & 1 == 1).collect())
     }
 
-    /// Returns the CPUs of memory nodes: `0-1,3`, or `all`. Nodes that do not exist are ignored.
+    /// The CPUs of memory nodes: `0-1,3`, or `all`. Nodes that do not exist are ignored.
     ///
     /// # Errors
     /// If the form is invalid, or no CPU is left.
@@ -140,7 +140,7 @@ fn numbers(text: &str, what: &str) -> Result<Vec<usize>, UsageError> {
     Ok(list)
 }
 
-/// Returns the memory nodes of this machine, each with the list of its CPUs; empty if the system does not report them.
+/// The memory nodes of this machine, each with the list of its CPUs; empty if the system does not report them.
 pub fn nodes() -> Vec<(usize, String)> {
     let path = |node: usize| format!("/sys/devices/system/node/node{node}/cpulist");
     let read = |node| Some((node, std::fs::read_to_string(path(node)).ok()?.trim().to_owned()));

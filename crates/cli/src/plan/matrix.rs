@@ -30,8 +30,8 @@ pub fn thread_counts(time: Time) -> Vec<Option<u32>> {
     counts.into_iter().map(Some).collect()
 }
 
-/// Returns the job of each of `runs` runs: random writes in portions of eight, by which the kernel's schedulers were
-/// found not to scale.
+/// The job of each of `runs` runs: random writes in portions of eight, by which the kernel's schedulers were found not
+/// to scale.
 pub fn job(runs: usize, time: Time) -> Job {
     let share = BUDGET.0 / (runs.max(1) as u64);
     let runtime = match time {

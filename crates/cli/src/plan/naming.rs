@@ -7,7 +7,7 @@ use super::Plan;
 use super::runs::RunSpec;
 
 impl Plan {
-    /// Returns the name of the case of `spec`; empty if there is only one.
+    /// The name of the case of `spec`; empty if there is only one.
     pub fn case_name(&self, spec: &RunSpec<'_>) -> String {
         let name = self.plain_case_name(spec);
         // Replacing characters that are invalid in a file name may make names equal.
@@ -29,8 +29,8 @@ impl Plan {
         Vec::from_iter(shown).join(".")
     }
 
-    /// Returns the name of a file of `spec` that begins with `prefix`. It contains the case if there are several, and
-    /// the repetition, from 0, if there are several of those.
+    /// The name of a file of `spec` that begins with `prefix`. It contains the case if there are several, and the
+    /// repetition, from 0, if there are several of those.
     pub fn file_of(&self, spec: &RunSpec<'_>, prefix: &str) -> String {
         let mut name = prefix.to_owned();
         if self.cases() > 1 {

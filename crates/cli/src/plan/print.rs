@@ -8,8 +8,8 @@ use blkmq_lab::workload::{
 };
 use std::fmt::{Display, Write};
 
-/// Returns a job file that means `jobs`. Options at their defaults are omitted, except the pattern and the sizes, which
-/// are always of interest.
+/// A job file that means `jobs`. Options at their defaults are omitted, except the pattern and the sizes, which are
+/// always of interest.
 pub fn job_file(jobs: &[Job]) -> String {
     let mut text = String::new();
     for job in jobs {

@@ -37,7 +37,7 @@ impl RunSpec<'_> {
         RunSpec { scheduler, scope: plan.scope_of(scheduler), ..self.clone() }
     }
 
-    /// Returns the seed of this repetition. Each is different, or it would repeat the same run.
+    /// The seed of this repetition. Each is different, or it would repeat the same run.
     pub fn seed_of(&self, seed: u64) -> u64 {
         seed.wrapping_add(self.repetition.into())
     }
@@ -57,8 +57,8 @@ pub struct ThreadSpec {
 }
 
 impl Plan {
-    /// Returns every run in order. Repetitions are the outermost loop and schedulers the innermost, so that compared
-    /// runs are close in time and a drift of the machine affects all alike.
+    /// Every run in order. Repetitions are the outermost loop and schedulers the innermost, so that compared runs are
+    /// close in time and a drift of the machine affects all alike.
     pub fn runs(&self) -> Vec<RunSpec<'_>> {
         let mut runs = Vec::new();
         for repetition in 0..self.repeat {
@@ -102,7 +102,7 @@ impl Plan {
         }
     }
 
-    /// Returns the threads of a run with `numjobs` threads per job, or with each job's own number.
+    /// The threads of a run with `numjobs` threads per job, or with each job's own number.
     pub fn threads_of(&self, numjobs: Option<u32>) -> Vec<ThreadSpec> {
         let mut threads = Vec::new();
         let (mut group, mut phase) = (0, 0);
@@ -118,8 +118,8 @@ impl Plan {
         threads
     }
 
-    /// Returns the duration of a run: the sum over phases of the longest job. `None` if a job has no runtime, and ends
-    /// with its I/O.
+    /// The duration of a run: the sum over phases of the longest job. `None` if a job has no runtime, and ends with its
+    /// I/O.
     pub fn run_time(&self) -> Option<Nanos> {
         let (mut done, mut phase, mut ends) = (0u64, 0u64, Vec::new());
         for (i, job) in self.jobs.iter().enumerate() {

@@ -34,7 +34,7 @@ impl Time {
         }
     }
 
-    /// Returns the machine, which determines defaults such as the number of hardware queues.
+    /// The machine, which determines defaults such as the number of hardware queues.
     pub fn machine(self) -> MachineShape {
         match self {
             Self::Real => MachineShape {

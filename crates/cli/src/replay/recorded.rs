@@ -116,7 +116,7 @@ pub fn run(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Returns the plan for the arguments that clap has parsed.
+/// The plan for the arguments that clap has parsed.
 ///
 /// # Errors
 /// If they cannot be understood, or the trace cannot be read.
@@ -145,7 +145,7 @@ fn scaling(found: &ArgMatches) -> Result<Scaling, UsageError> {
     })
 }
 
-/// Returns the plan of the runs: that of `bench` or `sim`, with a job for each tenant, which replays the tenant's tape.
+/// The plan of the runs: that of `bench` or `sim`, with a job for each tenant, which replays the tenant's tape.
 fn plan(found: &ArgMatches, loaded: &Loaded, scaling: &Scaling) -> Result<Plan, Failure> {
     let real = found.get_flag("real");
     let seed = found.get_one::<u64>("seed").copied();
@@ -207,7 +207,7 @@ fn plan(found: &ArgMatches, loaded: &Loaded, scaling: &Scaling) -> Result<Plan, 
     Ok(plan)
 }
 
-/// Returns the description of a device, with a size if it is a model without one.
+/// The description of a device, with a size if it is a model without one.
 fn sized(device: &str, bytes: u64) -> String {
     let name = device.split(',').next().unwrap_or_default();
     let has_size =

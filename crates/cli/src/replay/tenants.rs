@@ -102,7 +102,7 @@ pub fn page(name: &str, report: &Report) -> String {
     })
 }
 
-/// Returns the runs on `device` with only the job of `tenant`.
+/// The runs on `device` with only the job of `tenant`.
 fn part(report: &Report, device: &str, tenant: &str) -> Report {
     let runs =
         report.runs.iter().filter(|run| run.device.text == device).cloned().map(|mut run| {

@@ -35,7 +35,7 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-/// Returns the percentiles listed by some job but not in fio's list: each gets an additional column.
+/// The percentiles listed by some job but not in fio's list: each gets an additional column.
 fn listed(report: &Report) -> Vec<Percentile> {
     let usual = percentile::defaults();
     let jobs = report.runs.iter().flat_map(|run| &run.jobs);

@@ -36,8 +36,7 @@ const fn figures(name: &'static str, help: &'static str, cell: fn(&Run, &Run) ->
     Column { name, help, align: Align::Right, cell }
 }
 
-/// Returns the columns that distinguish the runs of this report: figures that do not vary or were not measured are
-/// omitted.
+/// The columns that distinguish the runs of this report: figures that do not vary or were not measured are omitted.
 #[must_use]
 pub fn columns(report: &Report) -> Vec<Column> {
     let varying = Varying::of(report);

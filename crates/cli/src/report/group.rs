@@ -47,7 +47,7 @@ pub struct Waited {
 }
 
 impl Groups {
-    /// Returns the index of the group called `name`.
+    /// The index of the group called `name`.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<usize> {
         self.all.iter().position(|group| group.name == name)
@@ -80,14 +80,14 @@ impl Groups {
         at == top || self.all[at].parent.is_some_and(|parent| self.is_below(parent, top))
     }
 
-    /// Returns the share of all bytes of a group and its descendants, 0 to 1.
+    /// The share of all bytes of a group and its descendants, 0 to 1.
     #[must_use]
     pub fn share(&self, at: usize) -> f64 {
         ratio(self.bytes(at) as f64, self.bytes(0) as f64)
     }
 
-    /// Returns the share due to a group by weight, among the groups that did any I/O. `None` if it did none, or if jobs
-    /// ran beside groups on a level above, because jobs compete with groups by their own weights.
+    /// The share due to a group by weight, among the groups that did any I/O. `None` if it did none, or if jobs ran
+    /// beside groups on a level above, because jobs compete with groups by their own weights.
     #[must_use]
     pub fn due(&self, at: usize) -> Option<f64> {
         let Some(parent) = self.all[at].parent else { return Some(1.0) };
@@ -101,8 +101,8 @@ impl Groups {
         Some(self.due(parent)? * f64::from(own) / f64::from(all))
     }
 
-    /// Returns the mean time per request, in nanoseconds, whose sum is `name` (`io_wait_time` or `io_service_time`),
-    /// for a group and its descendants. `None` if it was not counted.
+    /// The mean time per request, in nanoseconds, whose sum is `name` (`io_wait_time` or `io_service_time`), for a
+    /// group and its descendants. `None` if it was not counted.
     #[must_use]
     pub fn mean(&self, at: usize, name: &str) -> Option<f64> {
         let total = |name: &str| {

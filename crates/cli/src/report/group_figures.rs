@@ -37,7 +37,7 @@ fn is_timed(groups: &Groups) -> bool {
     (0..groups.all.len()).any(|at| groups.mean(at, "io_wait_time").is_some())
 }
 
-/// Returns a row for each group of `run`, with a cell for each of its [`columns`].
+/// A row for each group of `run`, with a cell for each of its [`columns`].
 #[must_use]
 pub fn rows(run: &Run) -> Vec<Vec<String>> {
     let groups = &run.groups;

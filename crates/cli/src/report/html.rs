@@ -121,7 +121,7 @@ pub fn looks_legend(m: &mut Markup, looks: &Looks) {
     });
 }
 
-/// Returns the runs on each device, for plots with a scale for each; with its name if there are several.
+/// The runs on each device, for plots with a scale for each; with its name if there are several.
 fn by_device(report: &Report) -> Vec<(Option<&str>, Cow<'_, Report>)> {
     let mut devices: Vec<&str> = Vec::new();
     for run in &report.runs {

@@ -232,7 +232,7 @@ impl JobResult {
         }
     }
 
-    /// Returns the transfers as reported, with fio's names.
+    /// The transfers as reported, with fio's names.
     #[must_use]
     pub fn reported(&self) -> Vec<(&'static str, Cow<'_, Direction>)> {
         let each = self.directions().map(|(name, direction)| (name, Cow::Borrowed(direction)));

@@ -38,7 +38,7 @@ impl Served<'_> {
     }
 }
 
-/// Returns the names of the jobs, in the order of the first run.
+/// The names of the jobs, in the order of the first run.
 #[must_use]
 pub fn names(report: &Report) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
@@ -79,7 +79,7 @@ pub const COLUMNS: [(&str, &str, Align); 8] = [
     ("longest", "the slowest one", Align::Right),
 ];
 
-/// Returns a row for each of [`served`], with a cell for each of the [`COLUMNS`].
+/// A row for each of [`served`], with a cell for each of the [`COLUMNS`].
 #[must_use]
 pub fn rows(report: &Report) -> Vec<Vec<String>> {
     let varying = Varying::of(report);
@@ -134,7 +134,7 @@ fn transfers(of: &Direction) -> Amounts<'_> {
 }
 
 impl Kind {
-    /// Returns the I/Os of this kind by all jobs of that name in `run`.
+    /// The I/Os of this kind by all jobs of that name in `run`.
     fn of<'a>(&self, name: &'a str, run: &'a Run) -> Served<'a> {
         let (mut iops, mut bytes, mut latency) = (0.0, None, None);
         for job in run.jobs.iter().filter(|job| job.name == name) {

@@ -60,7 +60,7 @@ pub enum Detail {
     Bins,
 }
 
-/// Returns the report as JSON that ends in a newline.
+/// The report as JSON that ends in a newline.
 #[must_use]
 pub fn render(report: &Report, detail: Detail) -> String {
     let mut text = style::to_string(&Document::new(report, detail));

@@ -81,8 +81,8 @@ pub fn scheduler(run: &Run) -> String {
     }
 }
 
-/// Returns all runs as series, in order of first appearance. Runs of one series with equal numbers of threads (for
-/// instance with another workload) are all kept.
+/// All runs as series, in order of first appearance. Runs of one series with equal numbers of threads (for instance
+/// with another workload) are all kept.
 #[must_use]
 pub fn series(report: &Report) -> Vec<Series> {
     let varying = Varying::of(report);

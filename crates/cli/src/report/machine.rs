@@ -34,7 +34,7 @@ impl Machine {
         Self::read(Path::new("/"), cores)
     }
 
-    /// Returns the machine of a simulation, with a CPU for each of `threads` threads.
+    /// The machine of a simulation, with a CPU for each of `threads` threads.
     #[must_use]
     pub fn simulated(threads: u32) -> Self {
         Self { cpu_model: "virtual CPUs".into(), cores: threads, ..Self::default() }
@@ -69,7 +69,7 @@ impl Machine {
     }
 }
 
-/// Returns the value in the first line `name<separator>value`.
+/// The value in the first line `name<separator>value`.
 fn field(text: &str, name: &str, separator: char) -> Option<String> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(separator)?;

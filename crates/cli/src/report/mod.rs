@@ -74,7 +74,7 @@ impl Format {
     /// The file name extensions that imply a format.
     pub const ENDINGS: &str = ".html, .htm, .json, .csv, .txt";
 
-    /// Returns the format implied by a file name's extension, or `None`.
+    /// The format implied by a file name's extension, or `None`.
     #[must_use]
     pub fn of_path(path: &Path) -> Option<Self> {
         let extension = path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
@@ -110,7 +110,7 @@ impl FromStr for Format {
     }
 }
 
-/// Returns the version for programs that read fio's output: fio's, whose schema is used, and ours.
+/// The version for programs that read fio's output: fio's, whose schema is used, and ours.
 #[must_use]
 pub fn as_fio(version: &str) -> String {
     format!("fio-3.33-blkmq-{version}")

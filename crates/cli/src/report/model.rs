@@ -324,7 +324,7 @@ impl Counters {
         }
     }
 
-    /// Returns the share of bios that needed no separate request, 0 to 1.
+    /// The share of bios that needed no separate request, 0 to 1.
     #[must_use]
     pub fn merged_share(&self) -> f64 {
         ratio(self.merges.total() as f64, self.submitted as f64)
@@ -394,7 +394,7 @@ impl Run {
         (self.total_ios() > 0).then(|| cpu / self.total_ios() as f64)
     }
 
-    /// Returns the share of all threads' time spent waiting for the lock of an elevator, 0 to 1; `None` without locks.
+    /// The share of all threads' time spent waiting for the lock of an elevator, 0 to 1; `None` without locks.
     #[must_use]
     pub fn waited_share(&self) -> Option<f64> {
         let time = f64::from(self.threads) * (self.elapsed_ns + self.ramp_ns) as f64;
@@ -402,7 +402,7 @@ impl Run {
         (locks.taken > 0).then(|| ratio(locks.waited_ns as f64, time))
     }
 
-    /// Returns the minimum and maximum rate of the repetitions, in I/Os per second; `None` without repetitions.
+    /// The minimum and maximum rate of the repetitions, in I/Os per second; `None` without repetitions.
     #[must_use]
     pub fn range(&self) -> Option<(f64, f64)> {
         let low = self.repetitions.iter().copied().reduce(f64::min)?;
@@ -410,7 +410,7 @@ impl Run {
         Some((low, high))
     }
 
-    /// Returns the range of the repetitions relative to their median. `None` with fewer than two.
+    /// The range of the repetitions relative to their median. `None` with fewer than two.
     #[must_use]
     pub fn spread(&self) -> Option<f64> {
         if self.repetitions.len() < 2 {

@@ -119,7 +119,7 @@ pub fn single() -> Report {
     report(vec![run("none", "combining", 1, 8_000_000, 180)])
 }
 
-/// Returns a commit log beside a scan on a model of a disk, with two schedulers, one of which starves the log.
+/// A commit log beside a scan on a model of a disk, with two schedulers, one of which starves the log.
 pub fn starved() -> Report {
     let with = |scheduler, iops, clat| {
         let mut run = run(scheduler, "combining", 2, iops, clat);
@@ -153,7 +153,7 @@ pub fn comparison() -> Report {
     ])
 }
 
-/// Returns the comparison with text that would break a writer that does not escape, in every field of text.
+/// The comparison with text that would break a writer that does not escape, in every field of text.
 pub fn hostile() -> Report {
     let evil = "<script>alert('x')</script> & \"quoted\", \u{1b}[31mred\u{7}\nnext";
     let mut report = comparison();
@@ -240,8 +240,8 @@ pub fn governed() -> Shared {
     Shared { tokens: vec![256, 128], governor: vec![("read_target", 2_000_000), ("read_p99", 3)] }
 }
 
-/// Returns a comparison with everything that a page can draw: courses of all kinds, heads in the first run, dies in the
-/// second, and more runs than colours and patterns.
+/// A comparison with everything that a page can draw: courses of all kinds, heads in the first run, dies in the second,
+/// and more runs than colours and patterns.
 pub fn drawn() -> Report {
     let mut runs = comparison().runs;
     while runs.len() < 30 {

@@ -33,7 +33,7 @@ const WIDTH: f64 = 860.0;
 /// The maximum number of curves in one plot: beyond that none can be followed.
 const MOST_CURVES: usize = 24;
 
-/// Returns the runs that get a curve.
+/// The runs that get a curve.
 pub fn drawn(report: &Report) -> impl Iterator<Item = (usize, &Run)> {
     report.runs.iter().enumerate().take(MOST_CURVES)
 }

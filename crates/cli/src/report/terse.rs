@@ -87,7 +87,7 @@ fn line(version: Version, program: &str, job: &Value, result: &JobResult) -> Str
     fields.join(";")
 }
 
-/// Returns the additional fields of some jobs: errors that they survive, and their description.
+/// The additional fields of some jobs: errors that they survive, and their description.
 fn additional(job: &Value) -> String {
     let errors = ["total_err", "first_error"].map(|key| &job[key]);
     let errors = errors.into_iter().filter(|it| !it.is_null()).map(|it| format!(";{it}"));

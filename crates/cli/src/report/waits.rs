@@ -22,7 +22,7 @@ pub struct Table {
 /// The group behind which time passed; `None` while the device was idle.
 type Behind = Option<usize>;
 
-/// Returns the table, if times were counted, at least two groups did I/O, and one of them waited.
+/// The table, if times were counted, at least two groups did I/O, and one of them waited.
 #[must_use]
 pub fn table(groups: &Groups) -> Option<Table> {
     let waiting = || groups.all.iter().filter(|group| !group.waited.is_empty());
@@ -57,7 +57,7 @@ pub fn table(groups: &Groups) -> Option<Table> {
     Some(Table { columns, rows })
 }
 
-/// Returns the groups behind which any group waited, longest times first.
+/// The groups behind which any group waited, longest times first.
 fn most_waited_for(groups: &Groups) -> Vec<Behind> {
     let mut times = vec![0; groups.all.len() + 1];
     let place = |behind: Behind| behind.map_or(groups.all.len(), |at| at);

@@ -252,7 +252,7 @@ fn imbalance(found: Imbalance) -> String {
     }
 }
 
-/// Returns the limits of figures from such a device, even if they are measured well.
+/// The limits of figures from such a device, even if they are measured well.
 #[must_use]
 pub fn limits_of(kind: DeviceKind) -> &'static str {
     match kind {

@@ -12,7 +12,7 @@ const DELAYS: [u64; 3] = [0, 3_000_000, 0];
 const WAYS: [(&str, KickMode); 3] =
     [("before", KickMode::Always), ("as proposed", KickMode::Flag), ("ours", KickMode::Coalesced)];
 
-/// Returns the outcome for each way, as a sentence.
+/// The outcome for each way, as a sentence.
 pub fn outcome() -> String {
     let calls = Vec::from_iter(
         (0..)

@@ -108,7 +108,7 @@ impl Published {
 }
 
 impl Claim {
-    /// Returns every claim, in the order of display.
+    /// Every claim, in the order of display.
     pub fn all() -> Vec<Self> {
         let of =
             |(name, text)| Self { name, ..toml::from_str(text).expect("a claim of this program") };
@@ -148,7 +148,7 @@ impl Claim {
     }
 }
 
-/// Returns the time of each run, at least a millisecond.
+/// The time of each run, at least a millisecond.
 fn each(runtime: Nanos) -> Nanos {
     Nanos::from_millis((runtime.0 / 1_000_000 / LEAST_PAIRS as u64).max(1))
 }

@@ -64,7 +64,7 @@ impl Found {
         Ok(())
     }
 
-    /// Returns the results for display.
+    /// The results for display.
     pub fn result(&self) -> answer::Result<'_> {
         answer::Result {
             study: self.points.study(),

@@ -10,8 +10,8 @@ use crate::report::machine::Machine;
 use blkmq_core::Nanos;
 use std::collections::BTreeMap;
 
-/// Returns the claim `name` with a row for each point, in which the rate of its job is `iops` of the words of the
-/// point, and every other figure is constant.
+/// The claim `name` with a row for each point, in which the rate of its job is `iops` of the words of the point, and
+/// every other figure is constant.
 fn measured(name: &str, iops: fn(&str) -> f64) -> Measured {
     let claim = Claim::all().into_iter().find(|claim| claim.name == name);
     let mut claim = claim.expect("a claim");

@@ -62,7 +62,7 @@ const STREAMS: &str = "--direct=1 --time_based --group_reporting --name=streams 
     --numjobs=8 --size=1g --offset_increment=1g";
 
 impl Scene {
-    /// Returns the arguments of `blkmq sim`.
+    /// The arguments of `blkmq sim`.
     pub fn words(&self) -> Vec<String> {
         let jobs = match self.kind {
             Kind::Beside => BESIDE,

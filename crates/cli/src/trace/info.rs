@@ -42,7 +42,7 @@ pub fn render(name: &str, summary: &Summary, reader: &Reader, width: usize) -> S
     out.finish()
 }
 
-/// Returns the facts as a line of JSON: counts, bytes and nanoseconds, and all tenants, those with the most I/Os first.
+/// The facts as a line of JSON: counts, bytes and nanoseconds, and all tenants, those with the most I/Os first.
 pub fn json(summary: &Summary, reader: &Reader) -> String {
     const NAMES: [&str; 5] = ["read", "write", "flush", "discard", "write_zeroes"];
     let by_kind = |of: &[u64; 5]| -> serde_json::Map<String, serde_json::Value> {
@@ -81,7 +81,7 @@ pub fn json(summary: &Summary, reader: &Reader) -> String {
     format!("{facts}\n")
 }
 
-/// Returns the facts, each with its name.
+/// The facts, each with its name.
 pub fn facts(summary: &Summary) -> Vec<[String; 2]> {
     let total = summary.total();
     let seconds = summary.span() as f64 / 1e9;
@@ -125,7 +125,7 @@ pub fn facts(summary: &Summary) -> Vec<[String; 2]> {
     facts
 }
 
-/// Returns the largest tenants as rows, and the number of the others.
+/// The largest tenants as rows, and the number of the others.
 pub fn tenants(summary: &Summary, reader: &Reader) -> (Vec<Vec<String>>, usize) {
     let mut order: Vec<usize> = (0..summary.tenants.len()).collect();
     order.sort_by_key(|tenant| std::cmp::Reverse(summary.tenants[*tenant].ios));

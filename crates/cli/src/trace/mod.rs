@@ -43,7 +43,7 @@ fn info(source: &source::Source, page: Option<PathBuf>, json: bool) -> Result<()
     Ok(print(&text)?)
 }
 
-/// Returns the facts about a trace as JSON; `words` are the arguments of `blkmq trace info`.
+/// The facts about a trace as JSON; `words` are the arguments of `blkmq trace info`.
 ///
 /// # Errors
 /// If they cannot be understood, or the trace cannot be read.

@@ -78,7 +78,7 @@ impl Source {
         reader.map_err(|e| self.fault(&e))
     }
 
-    /// Returns an error prefixed with the name of the trace.
+    /// An error prefixed with the name of the trace.
     pub fn fault(&self, error: &Error) -> UsageError {
         let remedy = match error {
             Error::Row { .. } | Error::Place { .. } => {

@@ -129,7 +129,7 @@ impl Loaded {
         scaled(sum, scaling.space).saturating_add(longest).next_multiple_of(1 << 20)
     }
 
-    /// Returns the tenants on a device of `device` bytes, those with the most I/Os first.
+    /// The tenants on a device of `device` bytes, those with the most I/Os first.
     ///
     /// # Errors
     /// If the volumes do not fit.

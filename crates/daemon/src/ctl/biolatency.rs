@@ -29,7 +29,7 @@ pub struct Histogram {
     pub slots: Vec<u64>,
 }
 
-/// Returns the histograms of an interval, omitting those without I/Os.
+/// The histograms of an interval, omitting those without I/Os.
 pub fn between(name: &str, before: &Stages, now: &Stages, choice: Choice) -> Vec<Histogram> {
     let of = |stages: &Stages, op: usize| -> Times {
         if choice.queued { stages.total[op].clone() } else { stages.device[op].clone() }

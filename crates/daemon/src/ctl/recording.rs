@@ -213,7 +213,7 @@ impl ByCpu {
         PathBuf::from(format!("{}.blktrace.{cpu}", self.prefix))
     }
 
-    /// Returns the file of a CPU, creating those of lower numbers, which readers expect.
+    /// The file of a CPU, creating those of lower numbers, which readers expect.
     fn file(&mut self, cpu: usize) -> io::Result<&mut BufWriter<File>> {
         while self.files.len() <= cpu {
             let file = Target::open(self.path(self.files.len()))?;

@@ -9,7 +9,7 @@ use blkmq_server::control::DeviceStat;
 /// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
 
-/// Returns the 17 fields, in order.
+/// The 17 fields, in order.
 pub fn fields(device: &DeviceStat) -> [u64; 17] {
     let of = &device.figures;
     let time = |op: usize| device.stages.total[op].sum;
@@ -23,20 +23,20 @@ pub fn fields(device: &DeviceStat) -> [u64; 17] {
     [r1, r2, r3, r4, w1, w2, w3, w4, now, busy, all / MS, d1, d2, d3, d4, flushes, flush_time]
 }
 
-/// Returns a line of `/sys/block/X/stat`.
+/// A line of `/sys/block/X/stat`.
 pub fn stat(device: &DeviceStat) -> String {
     let line = fields(device).map(|field| format!("{field:>8}"));
     line.join(" ") + "\n"
 }
 
-/// Returns a line of `/proc/diskstats` for device `number`. Its major number is 0, which no real device has.
+/// A line of `/proc/diskstats` for device `number`. Its major number is 0, which no real device has.
 pub fn diskstats(number: usize, device: &DeviceStat) -> String {
     let fields = fields(device).map(|field| field.to_string()).join(" ");
     // Names contain no spaces there.
     format!("{:>4} {number:>7} {} {fields}\n", 0, device.name.replace(char::is_whitespace, "_"))
 }
 
-/// Returns a line of `/sys/block/X/inflight`.
+/// A line of `/sys/block/X/inflight`.
 pub fn inflight(device: &DeviceStat) -> String {
     let [reads, writes] = device.in_flight;
     format!("{reads:>8} {writes:>8}\n")

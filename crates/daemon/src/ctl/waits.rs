@@ -36,7 +36,7 @@ fn export(wait: &ExportWait) -> Export<'_> {
     (wait.device, &wait.export)
 }
 
-/// Returns the waits between two moments, without those of zero duration.
+/// The waits between two moments, without those of zero duration.
 pub fn between(before: &Waits, now: &Waits) -> Interval {
     let mut grown: BTreeMap<(Export<'_>, Option<&str>), u64> = BTreeMap::new();
     // Removed exports share a name, so a pair may occur more than once.

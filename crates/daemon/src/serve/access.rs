@@ -27,7 +27,7 @@ pub struct Ways {
 }
 
 impl Ways {
-    /// Returns the transports of a server that listens on `listen`. Inherited sockets may be of either kind.
+    /// The transports of a server that listens on `listen`. Inherited sockets may be of either kind.
     pub fn new(listen: &Listen, has_tls: bool) -> Self {
         let all = match listen {
             Listen::Default => return Self { has_tls, is_local: true, is_remote: true },

@@ -287,7 +287,7 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
     })
 }
 
-/// Returns the devices with their schedulers and depths, given once for all or once for each.
+/// The devices with their schedulers and depths, given once for all or once for each.
 fn disks(
     devices: Vec<String>,
     schedulers: &[SchedulerChoice],

@@ -31,7 +31,7 @@ impl Difference {
     }
 }
 
-/// Returns the settings that have a configuration key and whose current value differs.
+/// The settings that have a configuration key and whose current value differs.
 pub fn between(wanted: &Wanted, server: &Handle) -> Vec<Difference> {
     let mut all = Vec::new();
     let mut compare = |place: &Place, key: &str, live: &str, configured: &str| {
@@ -67,7 +67,7 @@ pub fn between(wanted: &Wanted, server: &Handle) -> Vec<Difference> {
     all
 }
 
-/// Returns a line for each export added or removed since the configuration was read.
+/// A line for each export added or removed since the configuration was read.
 pub fn exports(wanted: &Wanted, server: &Handle) -> Vec<String> {
     let Answer::List { exports, .. } = server.ask(Request::List) else { return Vec::new() };
     let live = Vec::from_iter(exports.iter().map(|export| &export.name));
@@ -80,7 +80,7 @@ pub fn exports(wanted: &Wanted, server: &Handle) -> Vec<String> {
     [added, lines(&configured, &live, "removed")].concat()
 }
 
-/// Returns the current scheduler, in the grammar of `--scheduler`.
+/// The current scheduler, in the grammar of `--scheduler`.
 fn in_force(plan: &Plan) -> String {
     match plan.choice {
         PolicyChoice::Auto => SchedulerChoice::auto().word().to_owned(),
@@ -88,7 +88,7 @@ fn in_force(plan: &Plan) -> String {
     }
 }
 
-/// Returns the scheduler of a configuration in the same form.
+/// The scheduler of a configuration in the same form.
 fn normal(choice: &SchedulerChoice) -> String {
     match choice.choice {
         PolicyChoice::Auto => choice.word().to_owned(),
@@ -104,7 +104,7 @@ fn spelled(plain: &SchedulerChoice, options: &Options) -> String {
     format!("{}{colon}{}", plain.factory.name, words.join(","))
 }
 
-/// Returns the text of the file with the current settings, or `None` if nothing differs.
+/// The text of the file with the current settings, or `None` if nothing differs.
 ///
 /// # Errors
 /// If the file has a fault, or its form cannot be edited.
@@ -144,7 +144,7 @@ impl Attributes {
         Self { scheduler, values: named.filter(is_own).collect() }
     }
 
-    /// Returns a line for each attribute of `disk` that differs. A change of scheduler resets its attributes.
+    /// A line for each attribute of `disk` that differs. A change of scheduler resets its attributes.
     pub fn differences(&self, disk: &Disk) -> Vec<String> {
         let now = Self::of(disk);
         if now.scheduler != self.scheduler {

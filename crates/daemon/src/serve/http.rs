@@ -42,7 +42,7 @@ impl Http {
         }
     }
 
-    /// Returns the address of the page for browsers, with the key that its switches need.
+    /// The address of the page for browsers, with the key that its switches need.
     pub fn page(at: &Address, key: &str) -> String {
         match at {
             Address::Tcp(at) => format!("http://{at}/#key={key}"),

@@ -26,7 +26,7 @@ impl LogFormat {
     /// The names of the formats.
     pub const NAMES: [&str; 3] = ["text", "json", "journald"];
 
-    /// Returns the format with this name.
+    /// The format with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let all = [Self::Text, Self::Json, Self::Journald];
@@ -59,7 +59,7 @@ impl Default for Journald {
     }
 }
 
-/// Returns the priority, as in `<syslog.h>`.
+/// The priority, as in `<syslog.h>`.
 fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

@@ -120,7 +120,7 @@ impl Machine {
         })))
     }
 
-    /// Returns the answer to `--print-capabilities`.
+    /// The answer to `--print-capabilities`.
     pub fn capabilities() -> &'static str {
         CAPABILITIES
     }

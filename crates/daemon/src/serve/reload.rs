@@ -67,7 +67,7 @@ impl Reloader {
         Self { path, server, set_level, current: Mutex::new(wanted), attributes }
     }
 
-    /// Returns a line for each current setting that differs from the file, or without a file from the command line.
+    /// A line for each current setting that differs from the file, or without a file from the command line.
     ///
     /// # Errors
     /// One line for each fault of the file.
@@ -85,7 +85,7 @@ impl Reloader {
         Ok(lines)
     }
 
-    /// Returns the file with the current settings, or `None` if it has them.
+    /// The file with the current settings, or `None` if it has them.
     ///
     /// # Errors
     /// If there is no file, or it cannot be edited.
@@ -172,7 +172,7 @@ impl Reloader {
         Ok(lines)
     }
 
-    /// Returns the scheduler chosen for each device by its exports, with the reason; `None` if it was named.
+    /// The scheduler chosen for each device by its exports, with the reason; `None` if it was named.
     fn chosen(&self) -> Vec<Option<AutoChoice>> {
         self.server.disks().iter().map(|disk| disk.service().queue().plan().auto()).collect()
     }
@@ -280,7 +280,7 @@ impl Reloader {
     }
 }
 
-/// Returns the settings that differ in `new`.
+/// The settings that differ in `new`.
 fn changes(old: &Wanted, new: &Wanted) -> Vec<Change> {
     let mut all = Vec::new();
     if old.log != new.log {

@@ -29,12 +29,12 @@ pub fn model(text: &str) -> Result<String, UsageError> {
     )))
 }
 
-/// Returns the name at the beginning of the description of a device.
+/// The name at the beginning of the description of a device.
 fn kind(device: &str) -> &str {
     device.split(',').next().unwrap_or_default()
 }
 
-/// Returns a command for each device of the file at `path`. A device that is not a model is replaced by `model`.
+/// A command for each device of the file at `path`. A device that is not a model is replaced by `model`.
 ///
 /// # Errors
 /// For each device that is not a model, if `model` is `None`.

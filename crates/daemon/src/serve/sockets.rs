@@ -38,7 +38,7 @@ pub fn check(wanted: &Wanted, handed_over: &ListenFd) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the addresses to listen on if no socket is inherited.
+/// The addresses to listen on if no socket is inherited.
 fn named(wanted: &Wanted) -> Cow<'_, [Address]> {
     match &wanted.listen {
         Listen::Default => Cow::Owned(vec![Address::Unix(default_socket())]),
@@ -51,7 +51,7 @@ fn refused(address: &Address, error: &io::Error) -> String {
     format!("cannot listen on {address}: {error}")
 }
 
-/// Returns the listening sockets.
+/// The listening sockets.
 ///
 /// # Errors
 /// If an address cannot be listened on, or addresses are named although sockets are inherited.

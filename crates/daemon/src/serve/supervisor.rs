@@ -73,7 +73,7 @@ impl Watchdog {
 /// An idle worker makes a turn once a second.
 const SHORTEST: Duration = Duration::from_secs(4);
 
-/// Returns the first worker whose count has not changed.
+/// The first worker whose count has not changed.
 fn stuck(before: &[u32], now: &[u32]) -> Option<usize> {
     before.iter().zip(now).position(|(before, now)| before == now)
 }

@@ -148,7 +148,7 @@ pub fn scheduler(text: &str) -> Result<SchedulerChoice, UsageError> {
 }
 
 impl Control {
-    /// Returns the named socket; an empty name means none.
+    /// The named socket; an empty name means none.
     pub fn named(name: Option<&str>) -> Self {
         match name {
             None => Self::Beside,
@@ -157,7 +157,7 @@ impl Control {
         }
     }
 
-    /// Returns the control socket of a server that listens on these addresses.
+    /// The control socket of a server that listens on these addresses.
     pub fn path(&self, listening: &[Address]) -> Option<PathBuf> {
         match self {
             Self::None => None,
@@ -170,7 +170,7 @@ impl Control {
     }
 }
 
-/// Returns the exports of a server configured without any: one for each device, covering all of it.
+/// The exports of a server configured without any: one for each device, covering all of it.
 pub fn by_default(disks: usize) -> Vec<Export> {
     if disks == 1 {
         return vec![Export::new("disk", 0)];
@@ -178,19 +178,19 @@ pub fn by_default(disks: usize) -> Vec<Export> {
     (0..disks).map(|at| Export::new(&format!("disk{}", at + 1), at)).collect()
 }
 
-/// Returns the control socket of a server that listens on `socket`.
+/// The control socket of a server that listens on `socket`.
 fn beside(socket: &Path) -> PathBuf {
     let mut name = socket.as_os_str().to_owned();
     name.push(".control");
     name.into()
 }
 
-/// Returns the control socket of a server without `--listen`.
+/// The control socket of a server without `--listen`.
 pub fn default_control() -> PathBuf {
     beside(&default_socket())
 }
 
-/// Returns the default listening socket: in the user's runtime directory, or else in the directory for temporary files.
+/// The default listening socket: in the user's runtime directory, or else in the directory for temporary files.
 pub fn default_socket() -> PathBuf {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     runtime.filter(|path| path.is_dir()).unwrap_or_else(std::env::temp_dir).join("blkmq.sock")

@@ -101,7 +101,7 @@ impl Column {
         self.rank
     }
 
-    /// Returns the width in characters, including the gap before the column.
+    /// The width in characters, including the gap before the column.
     pub fn width(&self) -> usize {
         let word = match self.name {
             "scheduler" => LONGEST_NAME,
@@ -193,7 +193,7 @@ fn size(row: &Row, at: usize) -> Value {
     Value::Number(part(row.figures.bytes[at], row.figures.ios[at]) / 1024.0)
 }
 
-/// Returns the device's flushes per second, and the milliseconds of each.
+/// The device's flushes per second, and the milliseconds of each.
 fn flushes(row: &Row) -> (Value, Value) {
     match row.of {
         Of::Device { flushes, flush_time, .. } => {
@@ -229,12 +229,12 @@ fn state(row: &Row) -> Value {
     Value::Word(row.condition.state.name().to_owned())
 }
 
-/// Returns the number of failed requests.
+/// The number of failed requests.
 fn errors(row: &Row) -> Value {
     per_second(row, row.errors as f64)
 }
 
-/// Returns the share of the device's bytes.
+/// The share of the device's bytes.
 fn bytes(row: &Row) -> Value {
     match row.of {
         Of::Export { bytes, .. } => Value::Number(100.0 * bytes),
@@ -242,7 +242,7 @@ fn bytes(row: &Row) -> Value {
     }
 }
 
-/// Returns the part of its floor that an export did not get.
+/// The part of its floor that an export did not get.
 fn short(row: &Row) -> Value {
     match row.of {
         Of::Export { short, .. } if row.seconds > 0.0 => {

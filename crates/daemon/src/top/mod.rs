@@ -209,7 +209,7 @@ impl Top<'_> {
         Ok(self.screen.draw(&lines).map_err(OutputError)?)
     }
 
-    /// Returns the lines below the table.
+    /// The lines below the table.
     fn said(&self, width: usize) -> impl Iterator<Item = Line> {
         self.said.iter().flat_map(move |line| {
             let look = if line.is_bad { Line::Bad } else { Line::Plain };

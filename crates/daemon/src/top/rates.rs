@@ -60,8 +60,8 @@ pub enum Of {
     },
 }
 
-/// Returns the rows of the interval between two counts: each device, followed by its exports. Exports that did not
-/// exist at the beginning are omitted.
+/// The rows of the interval between two counts: each device, followed by its exports. Exports that did not exist at the
+/// beginning are omitted.
 pub fn between(before: &Stat, now: &Stat) -> Vec<Row> {
     let seconds = now.at.saturating_sub(before.at) as f64 / 1e9;
     let mut rows = Vec::new();

@@ -169,7 +169,7 @@ fn wish(key: KeyEvent) -> Option<Wish> {
     })
 }
 
-/// Returns the beginning of a text, at most `width` columns wide.
+/// The beginning of a text, at most `width` columns wide.
 fn cut(text: &str, width: usize) -> &str {
     let mut taken = 0;
     for (at, c) in text.char_indices() {

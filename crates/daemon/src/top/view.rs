@@ -21,7 +21,7 @@ pub struct View {
 type Places = Vec<usize>;
 
 impl View {
-    /// Returns the index of the column `name`.
+    /// The index of the column `name`.
     pub fn column(name: &str) -> Option<usize> {
         COLUMNS.iter().position(|column| column.name == name)
     }
@@ -48,7 +48,7 @@ impl View {
         };
     }
 
-    /// Returns the columns that fit in `width` characters.
+    /// The columns that fit in `width` characters.
     fn columns(&self, width: usize) -> Places {
         let mut room = width.saturating_sub(NAME);
         let mut fits = |at: &usize| {
@@ -69,7 +69,7 @@ impl View {
         chosen
     }
 
-    /// Returns the heading and the rows, at most `width` wide; `None` shows all columns.
+    /// The heading and the rows, at most `width` wide; `None` shows all columns.
     pub fn table(&self, rows: &[Row], width: Option<usize>) -> (String, Vec<String>) {
         let columns = width.map_or_else(|| (0..COLUMNS.len()).collect(), |it| self.columns(it));
         let columns: Vec<&Column> = columns.iter().map(|at| &COLUMNS[*at]).collect();
@@ -104,7 +104,7 @@ impl View {
     }
 }
 
-/// Returns the name, shortened if necessary; exports are indented below their device.
+/// The name, shortened if necessary; exports are indented below their device.
 fn name(row: &Row) -> String {
     let indent = if row.kind == Kind::Export { "  " } else { "" };
     let plain = |c: char| if c.is_control() { '?' } else { c };

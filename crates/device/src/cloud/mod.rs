@@ -47,7 +47,7 @@ pub(crate) fn build(
     })
 }
 
-/// Returns the hardware queue of a disk with full credits.
+/// The hardware queue of a disk with full credits.
 pub(crate) fn queues<P: 'static>(
     params: &CloudParams,
     log: Option<&ArrivalLog>,
@@ -171,7 +171,7 @@ impl Bucket {
         Self { allowed, depth, free: Instant::ZERO, saved, counted: Instant::ZERO }
     }
 
-    /// Returns the time at which a request of `units` that arrives at `now` has passed, after all earlier requests.
+    /// The time at which a request of `units` that arrives at `now` has passed, after all earlier requests.
     fn pass(&mut self, now: Instant, units: u64) -> Instant {
         let begin = self.free.max(now);
         let grown = u128::from(begin.since(self.counted).0) * u128::from(self.allowed.rate);

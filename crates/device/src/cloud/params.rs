@@ -50,13 +50,13 @@ pub struct CloudParams {
 }
 
 impl CloudParams {
-    /// Returns the limits of a request.
+    /// The limits of a request.
     #[must_use]
     pub fn limits(&self) -> Limits {
         basics::limits(self.blocksize, self.max_sectors, false, self.terms.size)
     }
 
-    /// Returns the shape of the device for the engine.
+    /// The shape of the device for the engine.
     #[must_use]
     pub fn shape(&self) -> DeviceShape {
         DeviceShape {
@@ -79,7 +79,7 @@ const MAX_NSEC: u64 = 60_000_000_000;
 const MOST: u64 = 1 << 50;
 
 impl Default for CloudParams {
-    /// Returns the parameters of the first preset.
+    /// The parameters of the first preset.
     fn default() -> Self {
         let terms = ALL[0].terms;
         Self { terms, blocksize: 512, max_sectors: 0, seed: 0, log_size: None }

@@ -137,7 +137,7 @@ impl Rig {
         self.reap()
     }
 
-    /// Returns the next time at which work is due without a call from a submitter, or `None`.
+    /// The next time at which work is due without a call from a submitter, or `None`.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.submitters.iter().filter_map(Submitter::next_deadline).min()

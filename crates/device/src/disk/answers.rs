@@ -40,7 +40,7 @@ impl Answers {
         }
     }
 
-    /// Returns the time that `sectors` sectors take on the interface.
+    /// The time that `sectors` sectors take on the interface.
     fn span(&self, sectors: u64) -> Nanos {
         Nanos((sectors * self.sector) >> 16)
     }

@@ -141,8 +141,8 @@ impl Drive {
         self.answers.pop(now)
     }
 
-    /// Returns the time at which the next command ends or the arm must make a decision; [`Instant::MAX`] if the drive
-    /// holds no command.
+    /// The time at which the next command ends or the arm must make a decision; [`Instant::MAX`] if the drive holds no
+    /// command.
     pub(super) fn next_event(&self) -> Instant {
         let is_awaited = !self.commands.is_empty() || self.writes.is_awaited();
         let arm = if is_awaited { self.turn() } else { None };
@@ -172,7 +172,7 @@ impl Drive {
         first.min().map(|at| at.max(since))
     }
 
-    /// Returns the start of the idle period, without work or commands, of an arm that is free since `since`.
+    /// The start of the idle period, without work or commands, of an arm that is free since `since`.
     fn quiet(&self, since: Instant) -> Instant {
         self.touched.max(since)
     }

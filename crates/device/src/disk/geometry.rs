@@ -121,13 +121,13 @@ impl Geometry {
         self.zones.len() as u32 * self.each
     }
 
-    /// Returns the angle at which the first sector of `track` begins.
+    /// The angle at which the first sector of `track` begins.
     fn start(&self, track: Track) -> Angle {
         let cylinder = self.cylinder_turn.times(track.cylinder);
         cylinder.plus(self.track_skew.times(track.head))
     }
 
-    /// Returns the position of `sector`. O(log zones).
+    /// The position of `sector`. O(log zones).
     pub(super) fn locate(&self, sector: u64) -> Spot {
         let zone = self.zones.partition_point(|zone| zone.first <= sector) - 1;
         let Zone { first, cylinder, sectors, sector: angle } = self.zones[zone];
@@ -138,14 +138,14 @@ impl Geometry {
         Spot { track, sector: at, sectors, angle }
     }
 
-    /// Returns the position of the first sector of `track`. The geometry continues beyond the last cylinder.
+    /// The position of the first sector of `track`. The geometry continues beyond the last cylinder.
     pub(super) fn first_of(&self, track: Track) -> Spot {
         let zone = (track.cylinder / self.each) as usize;
         let sectors = self.zones[zone.min(self.zones.len() - 1)].sectors;
         Spot { track, sector: 0, sectors, angle: self.start(track) }
     }
 
-    /// Returns the track after `track`, in the order of sectors.
+    /// The track after `track`, in the order of sectors.
     pub(super) fn next(&self, track: Track) -> Track {
         if track.head + 1 < self.heads {
             Track { head: track.head + 1, ..track }
@@ -220,19 +220,19 @@ impl Rotation {
         new
     }
 
-    /// Returns the nanoseconds of a revolution, rounded up.
+    /// The nanoseconds of a revolution, rounded up.
     pub(super) fn revolution(&self) -> u64 {
         self.share(1, 1)
     }
 
-    /// Returns the angle under the heads at `at`; it was 0 at time 0.
+    /// The angle under the heads at `at`; it was 0 at time 0.
     pub(super) fn phase(&self, at: Instant) -> Angle {
         let turned = at.as_nanos() % MINUTE * self.rpm % MINUTE;
         // MINUTE is a multiple of 16, and `turned` has 36 bits.
         Angle(((turned << 28) / (MINUTE >> 4)) as u32)
     }
 
-    /// Returns the angle turned in `nanos`.
+    /// The angle turned in `nanos`.
     pub(super) fn angle(&self, nanos: u64) -> Angle {
         Angle(((u128::from(nanos) * u128::from(self.turn)) >> 32) as u32)
     }
@@ -264,13 +264,12 @@ impl Rotation {
         if late > self.slack { 0 } else { (u64::from(late) * (self.revolution >> 16)) >> 32 }
     }
 
-    /// Returns the nanoseconds that `part` of `whole` equal parts of a revolution take, rounded up; both are below
-    /// 2^16.
+    /// The nanoseconds that `part` of `whole` equal parts of a revolution take, rounded up; both are below 2^16.
     pub(super) fn share(&self, part: u32, whole: u32) -> u64 {
         (u64::from(part) * self.revolution).div_ceil(u64::from(whole) << 16)
     }
 
-    /// Returns how many of `whole` equal parts of a revolution pass in `nanos`, which is at most a few revolutions.
+    /// How many of `whole` equal parts of a revolution pass in `nanos`, which is at most a few revolutions.
     pub(super) fn parts(&self, nanos: u64, whole: u32) -> u64 {
         ((nanos * u64::from(whole)) << 16) / self.revolution
     }

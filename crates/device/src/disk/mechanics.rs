@@ -104,7 +104,7 @@ impl Mechanics {
         Target { track, angle, access }
     }
 
-    /// Returns the time of a seek over `distance` cylinders, in nanoseconds.
+    /// The time of a seek over `distance` cylinders, in nanoseconds.
     #[cfg(test)]
     pub(super) fn seek(&self, distance: u32, access: Access) -> u64 {
         match access {
@@ -113,7 +113,7 @@ impl Mechanics {
         }
     }
 
-    /// Returns the time from a track to the next one within a transfer, for which the skew allows.
+    /// The time from a track to the next one within a transfer, for which the skew allows.
     fn step(&self, from: Track, to: Track) -> u64 {
         if from.cylinder == to.cylinder { self.head_switch } else { self.cylinder_switch }
     }
@@ -140,7 +140,7 @@ impl Mechanics {
         curve.time(distance).max(switch)
     }
 
-    /// Returns a departure from `track` at `at`.
+    /// A departure from `track` at `at`.
     pub(super) fn departure(&self, (at, track): (Instant, Track)) -> Departure {
         Departure { track, next: self.geometry.next(track), phase: self.rotation.phase(at) }
     }
@@ -232,8 +232,8 @@ impl Stream {
         Self { anchor: next, since: mechanics.arrive(at, track, &to), track: to.track, limit }
     }
 
-    /// Returns the sector reached by `now`: everything before it has been read. O(tracks since the last call). Times
-    /// must not decrease.
+    /// The sector reached by `now`: everything before it has been read. O(tracks since the last call). Times must not
+    /// decrease.
     pub(super) fn reached(&mut self, mechanics: &Mechanics, now: Instant) -> u64 {
         while self.anchor < self.limit && self.since < now {
             let spot = mechanics.geometry.locate(self.anchor);
@@ -253,13 +253,13 @@ impl Stream {
         self.anchor.min(self.limit)
     }
 
-    /// Returns the track of the arm at the last call of [`reached`](Self::reached).
+    /// The track of the arm at the last call of [`reached`](Self::reached).
     pub(super) fn track(&self) -> Track {
         self.track
     }
 
-    /// Returns the passage up to sector `end`: the time when everything before it has been read, and the track of the
-    /// arm then. O(tracks).
+    /// The passage up to sector `end`: the time when everything before it has been read, and the track of the arm then.
+    /// O(tracks).
     pub(super) fn pass_to(&self, mechanics: &Mechanics, end: u64) -> Passage {
         let spot = mechanics.geometry.locate(self.anchor);
         mechanics.pass(spot, end - self.anchor, self.since)

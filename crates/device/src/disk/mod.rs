@@ -57,7 +57,7 @@ pub(crate) fn build(
     })
 }
 
-/// Returns the hardware queue of a disk. Powers it on: the arm is at the outermost track, the caches are empty.
+/// The hardware queue of a disk. Powers it on: the arm is at the outermost track, the caches are empty.
 pub(crate) fn queues<P: 'static>(
     params: &DiskParams,
     log: Option<&ArrivalLog>,

@@ -23,7 +23,7 @@ const MAX_MOVE_NSEC: u64 = 1_000_000_000;
 const OCCUPANCY_SIZE: usize = 65_536;
 
 impl Default for DiskParams {
-    /// Returns the parameters of the first preset.
+    /// The parameters of the first preset.
     fn default() -> Self {
         Self {
             figures: params::ALL[0].figures,

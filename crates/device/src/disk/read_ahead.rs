@@ -83,8 +83,8 @@ impl ReadAhead {
         Some((ahead.stream.track(), ahead.segment))
     }
 
-    /// Returns the sectors covered by running read-ahead, including the next one under the head: a read that begins
-    /// there needs no positioning.
+    /// The sectors covered by running read-ahead, including the next one under the head: a read that begins there needs
+    /// no positioning.
     pub(super) fn passing(&self) -> Range<u64> {
         match self.ahead.as_ref().filter(|ahead| ahead.is_running()) {
             Some(ahead) => self.segments.range(ahead.segment).start..ahead.reached + 1,
@@ -92,7 +92,7 @@ impl ReadAhead {
         }
     }
 
-    /// Returns the part of `range` that is not in the cache, if its beginning has been read ahead.
+    /// The part of `range` that is not in the cache, if its beginning has been read ahead.
     pub(super) fn missing(&self, range: &Range<u64>) -> Range<u64> {
         match &self.ahead {
             Some(it) if self.segments.range(it.segment).contains(&range.start) => {
@@ -102,8 +102,8 @@ impl ReadAhead {
         }
     }
 
-    /// Returns the passage of read-ahead up to `end`, which is beyond the sector reached. Returns `None` if the arm
-    /// does not read ahead.
+    /// The passage of read-ahead up to `end`, which is beyond the sector reached. Returns `None` if the arm does not
+    /// read ahead.
     pub(super) fn pass_to(&self, mechanics: &Mechanics, at: Instant, end: u64) -> Option<Passage> {
         let ahead = self.ahead.as_ref()?;
         Some(Passage { begin: at, ..ahead.stream.pass_to(mechanics, end) })
@@ -115,7 +115,7 @@ impl ReadAhead {
         Some(HasRead { segment, end: range.end })
     }
 
-    /// Returns the limit of read-ahead from `next` on after a read up to `end`: it stops at a bad sector.
+    /// The limit of read-ahead from `next` on after a read up to `end`: it stops at a bad sector.
     fn limit(&self, next: u64, end: u64, bad: &BadBlocks) -> u64 {
         let limit = self.capacity.min(end + self.distance);
         bad.first_in(next, limit.saturating_sub(next) as u32).unwrap_or(limit)

@@ -116,7 +116,7 @@ impl SeekCurve {
         Some(Self { table: table.into() })
     }
 
-    /// Returns the nanoseconds for `distance` cylinders; zero for zero. O(1).
+    /// The nanoseconds for `distance` cylinders; zero for zero. O(1).
     #[inline]
     pub(super) fn time(&self, distance: u32) -> u64 {
         let Some(beyond) = distance.checked_sub(1) else { return 0 };

@@ -151,7 +151,7 @@ impl WriteBack {
         flush.into_iter().chain(rest).min()
     }
 
-    /// Returns the urgency with which the cache needs an arm that is free at `at` and idle since `quiet`, or `None`.
+    /// The urgency with which the cache needs an arm that is free at `at` and idle since `quiet`, or `None`.
     pub(super) fn wants(&self, at: Instant, quiet: Instant) -> Option<Want> {
         if let Some(flush) = self.flushes.iter().rev().find(|flush| flush.ready <= at) {
             return Some(Want::Flush(flush.era));
@@ -167,7 +167,7 @@ impl WriteBack {
         self.blocked.front().map(|(_, arrived)| *arrived)
     }
 
-    /// Returns the best extent to write next for an arm that is `here`.
+    /// The best extent to write next for an arm that is `here`.
     pub(super) fn candidate(
         &self,
         want: Want,
@@ -208,7 +208,7 @@ pub(super) struct Candidate {
 }
 
 impl Sweep {
-    /// Returns the best of `extents` up to era `era` for an arm that is at `track` at `at`, or `None` if there is none.
+    /// The best of `extents` up to era `era` for an arm that is at `track` at `at`, or `None` if there is none.
     /// O(window), unless many extents belong to later eras.
     pub(super) fn candidate(
         &self,

@@ -31,7 +31,7 @@ pub(crate) const ABOUT: About = About {
     parameters: &params::PARAMETERS,
 };
 
-/// Returns the parameters in `given`, and notes on them.
+/// The parameters in `given`, and notes on them.
 pub(crate) fn parameters(
     given: &Description<'_>,
 ) -> Result<(FaultsParams, Vec<String>), DeviceError> {
@@ -246,7 +246,7 @@ impl<P> DeviceQueue<P> for Faulty<P> {
         }
     }
 
-    /// Returns the descriptor of the inner device. Answers held back here have a time, which `next_event` announces.
+    /// The descriptor of the inner device. Answers held back here have a time, which `next_event` announces.
     #[cfg(target_os = "linux")]
     fn event_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.inner.event_fd()

@@ -85,7 +85,7 @@ impl FaultsParams {
         Ok((params, notes))
     }
 
-    /// Returns the shape, for the engine, of a device wrapped in these faults. Its timeout ends lost requests.
+    /// The shape, for the engine, of a device wrapped in these faults. Its timeout ends lost requests.
     #[must_use]
     pub fn shape(&self, inner: &DeviceShape) -> DeviceShape {
         let timeout = match self.timeout {

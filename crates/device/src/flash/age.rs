@@ -123,7 +123,7 @@ impl Writer {
         self.reclaim(ftl, die);
     }
 
-    /// Returns the next die with room for a row. There is one, since the flash is larger than the mapped units.
+    /// The next die with room for a row. There is one, since the flash is larger than the mapped units.
     fn next_die(&mut self, ftl: &mut Ftl) -> u32 {
         loop {
             let die = self.die;

@@ -190,9 +190,9 @@ impl Backend {
         done.pop().map(|Reverse((_, tag))| Tag(tag))
     }
 
-    /// Returns the time at which the next request of `hw`, which has at least one, ends, or an earlier time at which
-    /// the device knows more. A request whose end is unknown needs one of the pending events first, and then the
-    /// minimum latency of a request.
+    /// The time at which the next request of `hw`, which has at least one, ends, or an earlier time at which the device
+    /// knows more. A request whose end is unknown needs one of the pending events first, and then the minimum latency
+    /// of a request.
     pub(super) fn next_event(&self, hw: HwQueue) -> Instant {
         let done = self.done[usize::from(hw.0)].peek().map(|Reverse((at, _))| *at);
         let (at, _) = self.timers.first();
@@ -319,7 +319,7 @@ impl Timers {
         self.winners[node] = if wins { right } else { left };
     }
 
-    /// Returns the winner at `node`, which may be a leaf.
+    /// The winner at `node`, which may be a leaf.
     fn below(&self, node: usize) -> u32 {
         let leaves = self.at.len();
         if node < leaves { self.winners[node] } else { (node - leaves) as u32 }

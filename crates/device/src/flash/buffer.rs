@@ -145,7 +145,7 @@ impl Buffer {
         self.pushed
     }
 
-    /// Returns the position of the first queued slot: all slots before it have left the queue.
+    /// The position of the first queued slot: all slots before it have left the queue.
     pub(super) fn position(&self) -> u64 {
         match self.head {
             NONE => self.pushed,

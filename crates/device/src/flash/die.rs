@@ -148,7 +148,7 @@ impl Channel {
         }
     }
 
-    /// Returns the die to serve, if the channel is idle and a die waits. At most `reads_first` reads overtake any other
+    /// The die to serve, if the channel is idle and a die waits. At most `reads_first` reads overtake any other
     /// transfer.
     pub(super) fn begin(&mut self, reads_first: u32) -> Option<u32> {
         if self.current.is_some() {

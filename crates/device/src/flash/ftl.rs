@@ -97,7 +97,7 @@ impl Ftl {
         self.mapping.find(logical)
     }
 
-    /// Returns the logical unit whose newest contents are in `unit` of flash, if there is one.
+    /// The logical unit whose newest contents are in `unit` of flash, if there is one.
     pub(super) fn owner(&self, unit: u32) -> Option<u32> {
         self.mapping.owner(unit)
     }
@@ -267,7 +267,7 @@ impl Mapping {
         before
     }
 
-    /// Returns the logical unit whose newest contents are in `unit` of flash, if there is one.
+    /// The logical unit whose newest contents are in `unit` of flash, if there is one.
     pub(super) fn owner(&self, unit: u32) -> Option<u32> {
         let logical = self.owners[unit as usize];
         (logical != ABSENT && self.places[logical as usize] == unit).then_some(logical)

@@ -61,7 +61,7 @@ impl Geometry {
         self.dies() * self.blocks_per_die
     }
 
-    /// Returns the channel of a die. Consecutive dies are on different channels.
+    /// The channel of a die. Consecutive dies are on different channels.
     #[must_use]
     pub const fn channel_of(&self, die: u32) -> u32 {
         die % self.channels
@@ -135,7 +135,7 @@ impl Rate {
         Self(mbps)
     }
 
-    /// Returns the duration of a transfer of `bytes`, rounded up.
+    /// The duration of a transfer of `bytes`, rounded up.
     #[must_use]
     pub const fn time(self, bytes: u64) -> Nanos {
         if self.0 == 0 { Nanos::ZERO } else { Nanos((bytes * 1000).div_ceil(self.0 as u64)) }

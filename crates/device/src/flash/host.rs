@@ -187,7 +187,7 @@ impl Backend {
         }
     }
 
-    /// Returns the position up to which the buffer has been programmed. O(dies).
+    /// The position up to which the buffer has been programmed. O(dies).
     pub(super) fn durable(&self) -> u64 {
         let rows = self.dies.iter().map(|die| die.position);
         rows.fold(self.buffer.position(), u64::min)

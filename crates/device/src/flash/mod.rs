@@ -63,7 +63,7 @@ pub(crate) fn build(
     })
 }
 
-/// Returns the hardware queues of a flash device, which share one drive.
+/// The hardware queues of a flash device, which share one drive.
 pub(crate) fn queues<P: Send + 'static>(
     params: &FlashParams,
     drive: &FlashDrive,

@@ -79,7 +79,7 @@ impl FlashParams {
         }
     }
 
-    /// Returns the number of slots in the write buffer.
+    /// The number of slots in the write buffer.
     #[must_use]
     pub fn buffer_units(&self) -> u32 {
         self.buffer_kib / (UNIT / 1024)

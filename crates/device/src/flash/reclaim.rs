@@ -93,7 +93,7 @@ impl Reclaim {
         }
     }
 
-    /// Returns the next step on `die`, or `None` if garbage collection has ended.
+    /// The next step on `die`, or `None` if garbage collection has ended.
     pub(super) fn next(&mut self, ftl: &mut Ftl, die: u32, marks: Watermarks) -> Option<Step> {
         let row = ftl.geometry.row_units();
         while self.active {

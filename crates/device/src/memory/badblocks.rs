@@ -58,7 +58,7 @@ impl BadBlocks {
         }
     }
 
-    /// Returns the first bad sector of the `sectors` sectors from `sector` on. O(log n).
+    /// The first bad sector of the `sectors` sectors from `sector` on. O(log n).
     #[must_use]
     pub fn first_in(&self, sector: u64, sectors: u32) -> Option<u64> {
         let end = sector + u64::from(sectors);

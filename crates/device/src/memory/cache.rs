@@ -30,7 +30,7 @@ impl Dirty {
         Self { data: None, mask: 0, owed: [NOT_OWED; 8] }
     }
 
-    /// Returns the sectors among `mask` that flushes have had to cover since before `number`.
+    /// The sectors among `mask` that flushes have had to cover since before `number`.
     fn owed_before(&self, number: u64, mask: u8) -> u8 {
         sectors_of(self.mask & mask)
             .filter(|sector| self.owed[*sector] < number)
@@ -93,7 +93,7 @@ impl Cache {
         self.pages.range(range).next().map(|(n, _)| *n)
     }
 
-    /// Returns the bytes of `part`, to be written. The caller must call [`mark`](Self::mark) next.
+    /// The bytes of `part`, to be written. The caller must call [`mark`](Self::mark) next.
     pub(super) fn slot(&mut self, part: &Part) -> &mut [u8] {
         let dirty = self.pages.entry(part.page).or_insert_with(Dirty::new);
         let data = dirty.data.get_or_insert_with(|| match self.spares.pop() {

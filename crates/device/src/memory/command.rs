@@ -106,7 +106,7 @@ impl Owed {
         Self { result, epoch: store.epoch, then }
     }
 
-    /// Returns the work of a request that fails without effect.
+    /// The work of a request that fails without effect.
     pub(super) fn failed(store: &Store) -> Self {
         Self::new(store, Err(IoError::IO), Then::Nothing)
     }
@@ -141,7 +141,7 @@ fn reach<P>(store: &mut Store, bios: &BioTable<P>, rq: &Inflight) -> Reach {
     Reach { bios: at, sectors: (whole_blocks - start) as u32, result }
 }
 
-/// Returns the bios that are performed, each with the extent to which it is.
+/// The bios that are performed, each with the extent to which it is.
 fn reached<'a, P>(
     bios: &'a BioTable<P>,
     rq: &'a Inflight,

@@ -35,8 +35,8 @@ impl Image {
         }
     }
 
-    /// Returns the bytes of the stored pages. Memory is allocated in chunks of 64 pages, and freed when none of them is
-    /// stored. O(chunks).
+    /// The bytes of the stored pages. Memory is allocated in chunks of 64 pages, and freed when none of them is stored.
+    /// O(chunks).
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.len() * PAGE as u64
@@ -83,7 +83,7 @@ impl Image {
     }
 }
 
-/// Returns the number of the chunk that contains page `n`, and the index of the page in it.
+/// The number of the chunk that contains page `n`, and the index of the page in it.
 fn place(n: u64) -> (u64, usize) {
     (n / PAGES, (n % PAGES) as usize)
 }

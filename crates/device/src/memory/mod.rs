@@ -48,7 +48,7 @@ pub(crate) fn build(
     })
 }
 
-/// Returns the hardware queues of a memory device, which share one store.
+/// The hardware queues of a memory device, which share one store.
 pub(crate) fn queues<P: Payload>(
     params: &MemoryParams,
     store: &MemoryStore,

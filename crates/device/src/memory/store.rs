@@ -44,9 +44,9 @@ impl MemoryStore {
         }
     }
 
-    /// Returns the stored and unstored parts of `range`, a range of bytes: at least one and at most `most`, which may
-    /// not cover the whole range. A page is stored if any of its bytes was written since it was last discarded or
-    /// zeroed completely, including writes in flight. O(stored pages in the range).
+    /// The stored and unstored parts of `range`, a range of bytes: at least one and at most `most`, which may not cover
+    /// the whole range. A page is stored if any of its bytes was written since it was last discarded or zeroed
+    /// completely, including writes in flight. O(stored pages in the range).
     #[must_use]
     pub fn extents(&self, range: Range<u64>, most: usize) -> Vec<Stretch> {
         let store = self.lock();
@@ -76,19 +76,19 @@ impl MemoryStore {
         extents
     }
 
-    /// Returns a copy of the contents that a crash now would certainly preserve. O(stored bytes).
+    /// A copy of the contents that a crash now would certainly preserve. O(stored bytes).
     #[must_use]
     pub fn durable_image(&self) -> Image {
         self.lock().durable.clone()
     }
 
-    /// Returns the number of bytes that a crash may lose: in the cache or in flight.
+    /// The number of bytes that a crash may lose: in the cache or in flight.
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
         self.lock().cache.dirty_bytes()
     }
 
-    /// Returns the memory in bytes that the durable contents occupy.
+    /// The memory in bytes that the durable contents occupy.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.lock().durable.bytes()

@@ -102,7 +102,7 @@ impl NullQueue {
         }
     }
 
-    /// Returns the number of requests that have not ended by `now`.
+    /// The number of requests that have not ended by `now`.
     fn inside(&self, now: Instant) -> usize {
         let (serving, _) = self.serving.inside(now);
         serving + self.lost.len()

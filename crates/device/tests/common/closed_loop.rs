@@ -130,7 +130,7 @@ impl Books {
         }
     }
 
-    /// Returns the time of the next push if only the rate limit delays it.
+    /// The time of the next push if only the rate limit delays it.
     fn due(&self, job: &Job) -> Instant {
         let waits = job.every > Nanos::ZERO && !self.free.is_empty();
         if waits { Instant::ZERO + Nanos(job.every.0 * self.pushed) } else { Instant::MAX }

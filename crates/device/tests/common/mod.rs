@@ -37,7 +37,7 @@ pub fn unmerged(device: &Device, submitters: u16, depth: u32) -> Config<u64> {
     Config { nomerges: NoMerges::None, submitters, depth, ..device.config() }
 }
 
-/// Returns a rig on such a queue, with one submitter that has ample credit.
+/// A rig on such a queue, with one submitter that has ample credit.
 pub fn rig(device: &Device) -> Rig {
     Rig::new(unmerged(device, 1, 4096))
 }

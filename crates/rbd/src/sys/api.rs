@@ -120,7 +120,7 @@ table! {
 const LIBRBD: &str = "librbd.so.1";
 
 impl Api {
-    /// Returns the functions of the installed library.
+    /// The functions of the installed library.
     ///
     /// # Errors
     /// If no library is installed, or it is older than Ceph 16.

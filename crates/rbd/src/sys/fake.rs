@@ -244,7 +244,7 @@ fn ring(fd: c_int) {
     rustix::io::write(bell, &1_u64.to_ne_bytes()).expect("it counts far");
 }
 
-/// Returns the object behind a handle.
+/// The object behind a handle.
 ///
 /// # Safety
 /// The handle was made by this file, has this type, and is open.
@@ -290,7 +290,7 @@ unsafe extern "C" fn rados_conf_read_file(rados: Rados, path: *const c_char) -> 
     0
 }
 
-/// Returns the store of a client or pool.
+/// The store of a client or pool.
 unsafe fn store<'a>(rados: *mut c_void) -> &'a Arc<Store> {
     // SAFETY: the caller's.
     unsafe { at::<Client>(rados) }.store.as_ref().expect("configured")

@@ -173,7 +173,7 @@ impl Flight {
         Finished { rq, verdict: Verdict::Done(result) }
     }
 
-    /// Returns the number of requests that librbd holds.
+    /// The number of requests that librbd holds.
     pub(crate) fn count(&self) -> usize {
         self.places.len() - self.free.len()
     }

@@ -122,7 +122,7 @@ impl Cluster {
         }
     }
 
-    /// Returns a number of the effective configuration.
+    /// A number of the effective configuration.
     fn number(&self, option: &'static CStr) -> Option<u64> {
         let mut value: [c_char; 32] = [0; 32];
         // SAFETY: the handle is open; the buffer has the stated length and is valid for the call.
@@ -270,7 +270,7 @@ impl Image {
         self.handle
     }
 
-    /// Returns the descriptor that librbd signals for every finished I/O.
+    /// The descriptor that librbd signals for every finished I/O.
     pub(crate) fn bell(&self) -> BorrowedFd<'_> {
         self.opened().contact.bell.as_fd()
     }
@@ -281,7 +281,7 @@ impl Image {
         changed.load(Ordering::Relaxed) && changed.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns the present size in bytes, or `None` if librbd reports an error.
+    /// The present size in bytes, or `None` if librbd reports an error.
     pub(crate) fn size(&self) -> Option<u64> {
         let mut size = 0;
         // SAFETY: the image is open, and the pointer is valid for the call.
@@ -289,7 +289,7 @@ impl Image {
         (got >= 0).then_some(size)
     }
 
-    /// Returns the properties of the image.
+    /// The properties of the image.
     ///
     /// # Errors
     /// If librbd reports an error.

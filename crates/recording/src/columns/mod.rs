@@ -39,7 +39,7 @@ pub(crate) struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Returns the numbers of a tenant and a volume.
+    /// The numbers of a tenant and a volume.
     pub(crate) fn ids(&mut self, tenant: &[u8], volume: &[u8]) -> Result<(u32, u32), Fault> {
         let tenant = self.tenants.id(tenant).ok_or(Fault::Names { what: "tenants" })?;
         Ok((tenant, self.volumes.id_or_shared(volume)))
@@ -184,7 +184,7 @@ fn cut<'a>(description: &Description, line: &'a [u8]) -> Vec<&'a [u8]> {
     split(description, line).take(MOST_COLUMNS).collect()
 }
 
-/// Returns a cell without surrounding blanks and quotes.
+/// A cell without surrounding blanks and quotes.
 fn trimmed(cell: &[u8]) -> &[u8] {
     match cell {
         [b'!'..=b'~', .., b'!'..=b'~'] | [b'!'..=b'~'] if cell[0] != b'"' => cell,

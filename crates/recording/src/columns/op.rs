@@ -85,7 +85,7 @@ pub(crate) fn is_read_write(text: &[u8]) -> bool {
     matches!(word(text), Some(Op::Read | Op::Write))
 }
 
-/// Returns the operation of a SCSI command.
+/// The operation of a SCSI command.
 pub(crate) fn scsi(code: u16) -> Option<Op> {
     match code {
         0x08 | 0x28 | 0x88 | 0xa8 => Some(Op::Read),

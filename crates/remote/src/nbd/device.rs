@@ -56,7 +56,7 @@ impl NbdDevice {
         Ok(Self { target: Arc::new(target), holes: Arc::default(), options, shape, notes })
     }
 
-    /// Returns the properties of the export that the engine needs.
+    /// The properties of the export that the engine needs.
     #[must_use]
     pub fn shape(&self) -> &DeviceShape {
         &self.shape
@@ -80,16 +80,16 @@ impl NbdDevice {
         self.target.agreed.details.flags.contains(TransmissionFlags::SEND_FAST_ZERO)
     }
 
-    /// Returns the lost connections so far, over all queues of this device.
+    /// The lost connections so far, over all queues of this device.
     #[must_use]
     pub fn outages(&self) -> Outages {
         self.target.outages.read()
     }
 
-    /// Returns the allocation of `range`, a range of bytes within the export, as at least one and at most `most`
-    /// extents, which may end before the range. The first call makes a connection for all calls. Blocks until the
-    /// server has answered, or has been silent for a second. The whole range is reported as stored if the server does
-    /// not answer, or if it does not promise that writes on other connections are visible (multi-conn).
+    /// The allocation of `range`, a range of bytes within the export, as at least one and at most `most` extents, which
+    /// may end before the range. The first call makes a connection for all calls. Blocks until the server has answered,
+    /// or has been silent for a second. The whole range is reported as stored if the server does not answer, or if it
+    /// does not promise that writes on other connections are visible (multi-conn).
     #[must_use]
     pub fn extents(&self, range: Range<u64>, most: usize) -> Vec<Extent> {
         let stored = || vec![Extent { end: range.end, is_hole: false }];

@@ -69,7 +69,7 @@ fn is_told(target: &Target) -> bool {
 }
 
 impl Holes {
-    /// Returns the extents of `range` from its beginning, at most `most`, or `None` if the server does not report them.
+    /// The extents of `range` from its beginning, at most `most`, or `None` if the server does not report them.
     pub(crate) fn find(
         &self,
         target: &Target,

@@ -71,7 +71,7 @@ impl Link {
         self.epoll.as_fd()
     }
 
-    /// Returns the connection, or `None` while the link is down.
+    /// The connection, or `None` while the link is down.
     pub(crate) fn connection(&mut self) -> Option<&mut Connection> {
         match &mut self.state {
             State::Up(connection) => Some(connection),

@@ -114,8 +114,8 @@ pub const NBD: RealDevice = RealDevice {
     parameters: PARAMETERS,
 };
 
-/// Returns the description of the export in `text`, `URI[,KEY=VALUE]...`, which may begin with `nbd:`. Returns `None`
-/// if `text` describes another kind of device.
+/// The description of the export in `text`, `URI[,KEY=VALUE]...`, which may begin with `nbd:`. Returns `None` if `text`
+/// describes another kind of device.
 #[must_use]
 pub fn description(text: &str) -> Option<&str> {
     let scheme = text.split_once("://").map(|(scheme, _)| scheme);

@@ -56,7 +56,7 @@ pub(crate) struct Flight {
 const NARROWER: usize = 8;
 
 impl Place {
-    /// Returns the number of payload bytes that follow the header.
+    /// The number of payload bytes that follow the header.
     pub(crate) fn payload_len(&self) -> usize {
         match &self.wire {
             Some((request, _)) if request.command == Ok(Command::Write) => {
@@ -66,7 +66,7 @@ impl Place {
         }
     }
 
-    /// Returns the offset of the request in the export, in bytes.
+    /// The offset of the request in the export, in bytes.
     pub(crate) fn offset(&self) -> u64 {
         self.wire.as_ref().map_or(0, |(request, _)| request.span.offset)
     }
@@ -77,7 +77,7 @@ impl Place {
     }
 }
 
-/// Returns the command, the flags and the range of a request on the wire.
+/// The command, the flags and the range of a request on the wire.
 fn command(rq: &Inflight) -> (Command, CommandFlags, Span) {
     let command = match rq.op() {
         Op::Read => Command::Read,
@@ -108,7 +108,7 @@ impl Flight {
         }
     }
 
-    /// Returns a free place, or `None` if all are taken.
+    /// A free place, or `None` if all are taken.
     pub(crate) fn vacant(&mut self) -> Option<u32> {
         if let Some(at) = self.free.last() {
             return Some(*at);
@@ -255,7 +255,7 @@ impl Flight {
         Some(text.to_lowercase())
     }
 
-    /// Returns the number of unanswered requests.
+    /// The number of unanswered requests.
     pub(crate) fn count(&self) -> usize {
         self.places.len() - self.free.len()
     }
@@ -268,7 +268,7 @@ impl Flight {
         &mut self.places[at as usize]
     }
 
-    /// Returns the place of a cookie that [`find`](InFlight::find) accepts.
+    /// The place of a cookie that [`find`](InFlight::find) accepts.
     pub(crate) fn of(cookie: Cookie) -> u32 {
         cookie.0 as u32
     }
@@ -404,9 +404,9 @@ impl Suspicion {
         self.alone >= self.limit(answered)
     }
 
-    /// Returns the position among the requests to be sent again, lowest first: requests with fewer losses precede. A
-    /// request whose next loss is its last goes first, since a server that fails after some number of requests of any
-    /// kind survives the first.
+    /// The position among the requests to be sent again, lowest first: requests with fewer losses precede. A request
+    /// whose next loss is its last goes first, since a server that fails after some number of requests of any kind
+    /// survives the first.
     fn rank(self, answered: u64) -> u8 {
         if self.alone + 1 >= self.limit(answered) { 0 } else { self.losses }
     }

@@ -13,7 +13,7 @@ const LONGEST: u32 = 4 << 20;
 /// The maximum length of a discard or a range of zeroes in bytes; fits 32 bits.
 const LONGEST_RANGE: u32 = 1 << 30;
 
-/// Returns the shape of the device, and notes for the user.
+/// The shape of the device, and notes for the user.
 ///
 /// # Errors
 /// If the export is shorter than a block, or its blocks are longer than the engine's maximum.

@@ -62,9 +62,9 @@ impl Target {
         Ok(target)
     }
 
-    /// Returns a connection for a queue: the one that opened the device, unless another queue has taken it or the
-    /// server has closed it, or else a new one made by [`connect`](Self::connect). So a server that accepts only one
-    /// client sees only one.
+    /// A connection for a queue: the one that opened the device, unless another queue has taken it or the server has
+    /// closed it, or else a new one made by [`connect`](Self::connect). So a server that accepts only one client sees
+    /// only one.
     pub(crate) fn connect_queue(&self) -> Result<Welcome, OpenError> {
         // Taken in one step, so that no other queue gets it.
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -74,7 +74,7 @@ impl Target {
         }
     }
 
-    /// Returns the address for this attempt, taking turns.
+    /// The address for this attempt, taking turns.
     pub(crate) fn address(&self, attempt: u32) -> &Address {
         &self.addresses[attempt as usize % self.addresses.len()]
     }
@@ -104,7 +104,7 @@ impl Target {
         self.first(|address| self.connect_to(address, contexts, patience))
     }
 
-    /// Returns the result of the first address that answers.
+    /// The result of the first address that answers.
     fn first(
         &self,
         connect: impl Fn(&Address) -> Result<Welcome, OpenError>,
@@ -182,7 +182,7 @@ pub(crate) enum Address {
 }
 
 impl Address {
-    /// Returns the addresses of a server. This looks up the host name, once, and may block.
+    /// The addresses of a server. This looks up the host name, once, and may block.
     pub(crate) fn all(server: &Server) -> io::Result<Vec<Self>> {
         match server {
             Server::Unix(path) => Ok(vec![Self::Unix(SocketAddrUnix::new(path)?)]),

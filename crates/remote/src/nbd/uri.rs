@@ -108,7 +108,7 @@ impl Uri {
         Ok(Self { server, export: decode(export)?, tls, certificates, tls_hostname })
     }
 
-    /// Returns the name that the server's certificate must have.
+    /// The name that the server's certificate must have.
     #[must_use]
     pub fn expected_name(&self) -> &str {
         match (&self.tls_hostname, &self.server) {

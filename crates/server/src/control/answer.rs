@@ -73,7 +73,7 @@ fn disk(shared: &Shared, number: usize) -> Result<&Disk, String> {
     disk.ok_or_else(|| format!("there is no device {number}; accepted: 1 to {most}"))
 }
 
-/// Returns the present group of an export.
+/// The present group of an export.
 pub(super) fn group(shared: &Shared, export: &Served) -> Option<Group> {
     let plan = shared.disks[export.disk].service().queue().plan();
     plan.groups.get(export.group.id()).cloned()
@@ -150,7 +150,7 @@ fn disconnect(
     }
 }
 
-/// Returns the name of a class, as spelled by Linux and cgroup v2.
+/// The name of a class, as spelled by Linux and cgroup v2.
 fn class(class: Class) -> &'static str {
     match class {
         Class::Realtime => "rt",
@@ -170,7 +170,7 @@ fn get(shared: &Shared, device: usize, path: Option<&str>) -> Result<Answer, Str
     Ok(Answer::Attributes(vec![(path.to_owned(), value)]))
 }
 
-/// Returns the reason why a device prevented its own change.
+/// The reason why a device prevented its own change.
 fn stuck(disk: &Disk) -> String {
     format!(
         "{} is as before: its I/Os in flight did not end, or another change of it is under way; see blkmqctl stat",

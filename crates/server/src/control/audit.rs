@@ -42,7 +42,7 @@ fn is_change(request: &Request) -> bool {
     is_end || matches!(request, R::Set { .. } | R::Export { .. } | R::Add { .. } | R::Reload)
 }
 
-/// Returns the present values of the settings that a request changes, if there are any. Does not block.
+/// The present values of the settings that a request changes, if there are any. Does not block.
 fn values(shared: &Shared, request: &Request) -> Option<String> {
     match request {
         Request::Set { device, path, .. } => {

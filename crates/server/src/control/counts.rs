@@ -49,7 +49,7 @@ struct Read {
     held: BTreeMap<GroupIndex, Held>,
 }
 
-/// Returns the counts so far. Figures that were not counted are 0.
+/// The counts so far. Figures that were not counted are 0.
 pub(crate) fn counts(shared: &Shared) -> Stat {
     let mut stat = Stat::default();
     let mut read: Vec<Read> = Vec::new();
@@ -95,7 +95,7 @@ pub(crate) fn counts(shared: &Shared) -> Stat {
     stat
 }
 
-/// Returns the unfinished requests at `now`, by group.
+/// The unfinished requests at `now`, by group.
 fn held(all: &[Outstanding], now: Instant) -> BTreeMap<GroupIndex, Held> {
     let mut groups = BTreeMap::<_, Held>::new();
     for one in all {
@@ -125,7 +125,7 @@ pub(super) fn floor(group: Option<&Group>, report: Option<&FloorReport>) -> Floo
 }
 
 impl DeviceStat {
-    /// Returns the counts of a queue, for a device with this name and scheduler.
+    /// The counts of a queue, for a device with this name and scheduler.
     #[must_use]
     pub fn of(name: &str, scheduler: &str, times: &QueueTimes) -> Self {
         let all = times.all();

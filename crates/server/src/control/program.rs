@@ -39,13 +39,13 @@ pub trait Program: Send + Sync {
     /// If there is no such export.
     fn remove(&self, name: &str) -> Result<String, String>;
 
-    /// Returns a line for each current setting that differs from the configuration.
+    /// A line for each current setting that differs from the configuration.
     ///
     /// # Errors
     /// If the configuration is invalid.
     fn diff(&self) -> Result<Vec<String>, String>;
 
-    /// Returns the configuration file with the current settings, or `None` if nothing differs. The client writes it.
+    /// The configuration file with the current settings, or `None` if nothing differs. The client writes it.
     ///
     /// # Errors
     /// If there is no file, or it cannot be edited.

@@ -184,7 +184,7 @@ fn serve(mut client: &UnixStream, site: &Site, has_asked: &AtomicBool) -> io::Re
     client.write_all(answer.line().as_bytes())
 }
 
-/// Returns the user and the process of a client.
+/// The user and the process of a client.
 fn by(client: &UnixStream) -> String {
     getsockopt(client, PeerCredentials).map_or_else(
         |_| "unknown".to_owned(),
@@ -205,7 +205,7 @@ fn record(client: &UnixStream, site: &Site, wanted: Wanted) -> Result<io::Result
     Ok(recorded)
 }
 
-/// Returns the recording that a client requests, if any.
+/// The recording that a client requests, if any.
 fn recording(request: &Request) -> Option<Wanted> {
     let (device, seconds, kind) = match *request {
         Request::Trace { device, seconds, buffer_kib: kib, bytes } => {

@@ -38,7 +38,7 @@ impl State {
         Self::Stuck,
     ];
 
-    /// Returns the name on screens and in metrics.
+    /// The name on screens and in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -171,8 +171,8 @@ impl<'a> Window<'a> {
         found.or_else(|| missed_share(device, share)).unwrap_or(served(is_there || came.ended > 0))
     }
 
-    /// Returns the shares of the device, in percent, that an export has used and that are due to it by weight, if it
-    /// always had requests waiting and weights decide.
+    /// The shares of the device, in percent, that an export has used and that are due to it by weight, if it always had
+    /// requests waiting and weights decide.
     fn share(
         &self,
         one: &ExportStat,
@@ -244,7 +244,7 @@ fn is_tried(goal: &GoalStat) -> bool {
     !matches!(goal.state.as_str(), "infeasible" | "own-backlog")
 }
 
-/// Returns a missed floor or goal.
+/// A missed floor or goal.
 fn missed(one: &ExportStat, came: Seen) -> Option<Condition> {
     if came.missed > 0 || matches!(one.floor.state.as_str(), "missed" | "infeasible") {
         let (_, _, cause) = one.floor.since(&Default::default());
@@ -305,8 +305,8 @@ mod tests {
         }
     }
 
-    /// Returns the conditions of gold and silver at the last of eight readings, a second apart; `fill` sets the counts
-    /// of each second.
+    /// The conditions of gold and silver at the last of eight readings, a second apart; `fill` sets the counts of each
+    /// second.
     fn judged(fill: impl Fn(u64, &mut Stat)) -> [Condition; 2] {
         let judge = Judge::default();
         let mut last = Stat::default();

@@ -156,7 +156,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Returns the times added since `earlier`, a previous reading of the same distribution.
+    /// The times added since `earlier`, a previous reading of the same distribution.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut before = earlier.buckets.iter().peekable();
@@ -175,8 +175,8 @@ impl Times {
         }
     }
 
-    /// Returns the quantile `q`, from 0.0 to 1.0, of the times in nanoseconds, rounded up to the end of its bucket;
-    /// `None` without buckets.
+    /// The quantile `q`, from 0.0 to 1.0, of the times in nanoseconds, rounded up to the end of its bucket; `None`
+    /// without buckets.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<u64> {
         let all: u64 = self.buckets.iter().map(|(_, count)| count).sum();

@@ -23,7 +23,7 @@ pub struct FloorStat {
 }
 
 impl FloorStat {
-    /// Returns the seconds judged since `before`, those in which the floor was missed, and the most frequent cause.
+    /// The seconds judged since `before`, those in which the floor was missed, and the most frequent cause.
     #[must_use]
     pub fn since(&self, before: &Self) -> (u64, u64, Option<FloorCause>) {
         let grown = |cause: &FloorCause| {

@@ -68,12 +68,12 @@ impl Connection {
         })
     }
 
-    /// Returns the name of the client for the log.
+    /// The name of the client for the log.
     pub(super) fn client(&self) -> String {
         self.stream.identity().to_string()
     }
 
-    /// Returns a weak reference, which cannot be upgraded once the connection has ended.
+    /// A weak reference, which cannot be upgraded once the connection has ended.
     pub(super) fn watch(&self) -> Weak<()> {
         Arc::downgrade(&self.is_open)
     }
@@ -83,7 +83,7 @@ impl Connection {
         matches!(self.state, State::Hearing(_))
     }
 
-    /// Returns the events to wait for.
+    /// The events to wait for.
     pub(super) fn interest(&self) -> PollFlags {
         match self.state {
             State::Hearing(_) | State::Leaving => PollFlags::IN,

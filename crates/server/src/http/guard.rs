@@ -44,7 +44,7 @@ pub(super) fn check(request: &Request, site: &Site) -> Result<(), Refusal> {
     }
 }
 
-/// Returns a host without its port.
+/// A host without its port.
 fn name(host: &str) -> &str {
     if let Some(rest) = host.strip_prefix('[') {
         return rest.split(']').next().unwrap_or_default();

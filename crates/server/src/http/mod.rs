@@ -89,7 +89,7 @@ impl Http {
         Ok(Self { site, stop, bell, thread: Some(thread) })
     }
 
-    /// Returns the key that changes need.
+    /// The key that changes need.
     pub(crate) fn key(&self) -> &str {
         self.site.key.text()
     }

@@ -80,7 +80,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
     }))
 }
 
-/// Returns the length of the body in bytes.
+/// The length of the body in bytes.
 fn body_length(fields: &Fields<'_, '_>, method: Method) -> Result<usize, Refusal> {
     if fields.one("transfer-encoding")?.is_some() {
         return Err(Refusal::new(501, "a body has a Content-Length"));
@@ -107,7 +107,7 @@ impl<'b> Fields<'_, 'b> {
         self.0.iter().filter(move |it| it.name.eq_ignore_ascii_case(name)).map(|it| it.value)
     }
 
-    /// Returns the value of a field that may occur once.
+    /// The value of a field that may occur once.
     fn one(&self, name: &str) -> Result<Option<&'b str>, Refusal> {
         let mut all = self.named(name);
         let (first, second) = (all.next(), all.next());

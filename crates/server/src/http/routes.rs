@@ -92,7 +92,7 @@ fn get(request: &Request, site: &Site) -> Result<Reply, Refusal> {
     }
 }
 
-/// Returns the names of all schedulers, in the order of lists, and the word for the automatic choice.
+/// The names of all schedulers, in the order of lists, and the word for the automatic choice.
 fn schedulers() -> Vec<&'static str> {
     let names = blkmq::sched::registry::ALL.iter().map(|factory| factory.name);
     names.chain([blkmq::AUTO]).collect()
@@ -109,7 +109,7 @@ fn page() -> Result<Reply, Refusal> {
     Ok(reply)
 }
 
-/// Returns the counts in the format that the client prefers.
+/// The counts in the format that the client prefers.
 fn scrape(request: &Request, site: &Site) -> Reply {
     let format = Format::wanted_by(&request.accept);
     match metrics::text(&site.shared, format) {

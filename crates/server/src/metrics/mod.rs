@@ -23,7 +23,7 @@ const OPS: [&str; 4] = ["read", "write", "discard", "flush"];
 /// bounds of the finer buckets that are counted.
 const ENDS: std::ops::Range<u32> = 10..34;
 
-/// Returns the metrics of the server as text.
+/// The metrics of the server as text.
 ///
 /// # Errors
 /// If the server must not count.
@@ -74,7 +74,7 @@ fn written(
     out.end()
 }
 
-/// Returns the names of devices; ambiguous ones are prefixed with their numbers.
+/// The names of devices; ambiguous ones are prefixed with their numbers.
 fn names(devices: &[DeviceStat]) -> Vec<String> {
     let same = |name: &str| devices.iter().filter(|device| device.name == name).count();
     let name = |(number, device): (usize, &DeviceStat)| match same(&device.name) {

@@ -16,8 +16,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the format that a client's `Accept` header requests. Clients that do not name OpenMetrics get the older
-    /// format.
+    /// The format that a client's `Accept` header requests. Clients that do not name OpenMetrics get the older format.
     #[must_use]
     pub fn wanted_by(accept: &str) -> Self {
         let names = |range: &str| range.trim_start().starts_with("application/openmetrics-text");

@@ -31,7 +31,7 @@ impl Facts {
         }
     }
 
-    /// Returns the parameters of the block device, on a disk with these limits.
+    /// The parameters of the block device, on a disk with these limits.
     pub(super) fn params(&self, limits: &Limits, cache: WriteCache) -> Params {
         let sector = u64::from(SECTOR_SIZE);
         let logical = limits.logical_block_size;

@@ -84,8 +84,8 @@ impl FileDevice {
         Some(opened.and_then(|(path, options)| Self::open(path, &options)))
     }
 
-    /// Returns the present size of the file in bytes, rounded down to whole sectors. If the system does not answer,
-    /// returns the size at opening.
+    /// The present size of the file in bytes, rounded down to whole sectors. If the system does not answer, returns the
+    /// size at opening.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let opened = self.shape.limits.capacity * u64::from(SECTOR_SIZE);

@@ -104,7 +104,7 @@ impl ElevatorLog {
         out
     }
 
-    /// Returns an observer that records the calls of a policy created by `policy`.
+    /// An observer that records the calls of a policy created by `policy`.
     #[must_use]
     pub fn beside(
         &self,
@@ -146,7 +146,7 @@ struct Recorder {
 }
 
 impl Part {
-    /// Returns the chunk for the next call, or `None` if the log is full.
+    /// The chunk for the next call, or `None` if the log is full.
     fn room(&mut self, log: &Inner) -> Option<&mut Vec<u8>> {
         let is_full = |chunk: &Vec<u8>| chunk.capacity() - chunk.len() < LONGEST_CALL;
         if self.chunks.last().is_none_or(is_full) {

@@ -82,7 +82,7 @@ impl Mapping {
         Ok(Self { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
     }
 
-    /// Returns the address of the `len` bytes from offset `at` on.
+    /// The address of the `len` bytes from offset `at` on.
     fn at(&self, at: usize, len: usize) -> NonNull<u8> {
         assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "{at} and {len} bytes");
         // SAFETY: the sum is inside the mapping.
@@ -141,7 +141,7 @@ impl Rings {
         self.holders.len()
     }
 
-    /// Returns the descriptor that becomes readable when the kernel has a request.
+    /// The descriptor that becomes readable when the kernel has a request.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         AsFd::as_fd(&self.ring)
     }
@@ -154,7 +154,7 @@ impl Rings {
         self.buffers.at(number * self.max_bytes as usize, len)
     }
 
-    /// Returns the first `len` bytes of the buffer of a tag, or `None` if the buffer is smaller.
+    /// The first `len` bytes of the buffer of a tag, or `None` if the buffer is smaller.
     ///
     /// # Panics
     /// If the kernel holds the tag.
@@ -225,8 +225,8 @@ impl Rings {
         Ok(())
     }
 
-    /// Returns the next completion: the number of a tag, and a result. If the tag has a request, this process holds it
-    /// from now on; otherwise the kernel has ended it.
+    /// The next completion: the number of a tag, and a result. If the tag has a request, this process holds it from now
+    /// on; otherwise the kernel has ended it.
     pub(crate) fn next(&mut self) -> Option<(usize, i32)> {
         let completion = self.ring.completion().next()?;
         let (number, result) = (completion.user_data() as usize, completion.result());

@@ -65,8 +65,8 @@ impl Queues {
         }
     }
 
-    /// Returns the first `len` bytes of the buffer of a taken request, which holds the data of a write, or receives the
-    /// data of a read. Returns `None` if the buffer is smaller.
+    /// The first `len` bytes of the buffer of a taken request, which holds the data of a write, or receives the data of
+    /// a read. Returns `None` if the buffer is smaller.
     ///
     /// # Panics
     /// If the request has been answered.
@@ -106,8 +106,8 @@ impl Queues {
         self.live == 0
     }
 
-    /// Returns the errno of the first command that the kernel refused for a reason other than the end of the device.
-    /// The tag is lost.
+    /// The errno of the first command that the kernel refused for a reason other than the end of the device. The tag is
+    /// lost.
     pub fn take_fault(&mut self) -> Option<io::Error> {
         self.fault.take().map(|result| io::Error::from_raw_os_error(-result))
     }

@@ -74,7 +74,7 @@ impl Driver {
         self.put(AVAIL + 2, &self.index.to_le_bytes());
     }
 
-    /// Returns the answers since the last call: heads and lengths.
+    /// The answers since the last call: heads and lengths.
     fn answers(&mut self) -> Vec<(u32, u32)> {
         let mut all = Vec::new();
         while self.seen != self.number(USED + 2) {

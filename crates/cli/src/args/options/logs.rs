@@ -158,7 +158,7 @@ pub const OPTIONS: &[Opt] = &[
     .flag(),
 ];
 
-/// Returns the logs of the job `name`, checked as a whole.
+/// The logs of the job `name`, checked as a whole.
 ///
 /// # Errors
 /// If a prefix cannot begin a file name.

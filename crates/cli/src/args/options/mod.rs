@@ -163,13 +163,13 @@ pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
     tables.into_iter().chain(others).chain(without).flatten()
 }
 
-/// Returns the option called `name`. Dashes and underscores within names are equivalent.
+/// The option called `name`. Dashes and underscores within names are equivalent.
 pub fn find(name: &str) -> Option<&'static Opt> {
     let name = name.replace('-', "_");
     all().find(|option| option.name == name || option.aliases.contains(&name.as_str()))
 }
 
-/// Returns the option whose name begins with `name`, if there is exactly one: as in fio, names on a command line may be
+/// The option whose name begins with `name`, if there is exactly one: as in fio, names on a command line may be
 /// abbreviated.
 pub fn find_beginning(name: &str) -> Option<&'static Opt> {
     let name = name.replace('-', "_");
@@ -180,7 +180,7 @@ pub fn find_beginning(name: &str) -> Option<&'static Opt> {
     found.next().filter(|_| !name.is_empty() && found.next().is_none())
 }
 
-/// Returns the error for an unknown option.
+/// The error for an unknown option.
 pub fn unknown(name: &str) -> UsageError {
     let usable = all().filter(|option| !matches!(option.meaning, Meaning::Unsupported(_)));
     let names =

@@ -22,7 +22,7 @@ pub(super) struct IoLog {
     last: Nanos,
 }
 
-/// Returns the files of `device` and their offsets. A device other than a file appears under its own name; fio's
+/// The files of `device` and their offsets. A device other than a file appears under its own name; fio's
 /// `replay_redirect` replaces it.
 ///
 /// # Errors

@@ -55,7 +55,7 @@ enum Unit {
 }
 
 impl RunLogs {
-    /// Returns the journal of thread `number` of `spec`, which runs `job`; `None` if the job has no log.
+    /// The journal of thread `number` of `spec`, which runs `job`; `None` if the job has no log.
     ///
     /// # Errors
     /// If a file cannot be created.
@@ -100,7 +100,7 @@ impl RunLogs {
         Ok(Some(Box::new(log)))
     }
 
-    /// Returns the file of a log, shared by threads that write to the same file.
+    /// The file of a log, shared by threads that write to the same file.
     fn sink(&mut self, path: String) -> Result<Sink, Failure> {
         let path = PathBuf::from(path);
         let file = match self.files.get(&path) {
@@ -115,7 +115,7 @@ impl RunLogs {
         Ok(Sink::new(file))
     }
 
-    /// Returns a message for each log that was not written completely. Must be called after all threads have ended.
+    /// A message for each log that was not written completely. Must be called after all threads have ended.
     pub fn incomplete(&self) -> Vec<String> {
         let failed = |(path, file): (&PathBuf, &Arc<LogFile>)| {
             file.failure().map(|why| format!("log {} is incomplete: {why}", path.display()))
@@ -126,7 +126,7 @@ impl RunLogs {
     }
 }
 
-/// Returns the file name of a log of completed I/Os.
+/// The file name of a log of completed I/Os.
 fn name_of(prefix: &str, kind: &str, thread: Option<usize>) -> String {
     match thread {
         // fio counts threads from 1.

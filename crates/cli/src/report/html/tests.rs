@@ -30,7 +30,7 @@ pub fn tags(page: &str) -> Vec<String> {
     seen
 }
 
-/// Returns the end of the tag at the beginning of `text`, respecting quotes.
+/// The end of the tag at the beginning of `text`, respecting quotes.
 fn tag_end(text: &str) -> usize {
     let mut is_quoted = false;
     for (at, c) in text.char_indices() {
@@ -231,7 +231,7 @@ fn no_two_labels_of_an_axis_are_alike() {
     }
 }
 
-/// Returns the edge of the plot at which a label is placed.
+/// The edge of the plot at which a label is placed.
 fn edge(place: &str) -> String {
     let of =
         |name: &str| place.split(name).nth(1).and_then(|it| it.split('"').next()).map(String::from);

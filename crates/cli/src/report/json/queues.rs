@@ -58,7 +58,7 @@ enum Statistic {
 }
 
 impl<'a> Details<'a> {
-    /// Returns the entries of every run with such figures.
+    /// The entries of every run with such figures.
     pub(super) fn all(report: &'a Report) -> Vec<Self> {
         let runs = report.runs.iter().enumerate();
         let details = runs.map(|(run, it)| Self {

@@ -12,7 +12,7 @@ use super::*;
 /// fio's keys, one path per line, written by hand from the output of fio 3.33.
 const KEYS: &str = include_str!("../testdata/fio-keys.txt");
 
-/// Returns the paths of all keys, without descending into objects with data as keys or added by blkmq.
+/// The paths of all keys, without descending into objects with data as keys or added by blkmq.
 fn paths(value: &Value) -> BTreeSet<String> {
     fn walk(value: &Value, path: &str, found: &mut BTreeSet<String>) {
         match value {
@@ -40,7 +40,7 @@ fn parsed(report: &Report, detail: Detail) -> Value {
     serde_json::from_str(&render(report, detail)).expect("the report is JSON")
 }
 
-/// Returns the described paths; `*` stands for read, write and trim, and a line `path: a b c` for several keys.
+/// The described paths; `*` stands for read, write and trim, and a line `path: a b c` for several keys.
 fn described() -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for line in KEYS.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
@@ -91,7 +91,7 @@ fn s_fio_json() {
     }
 }
 
-/// Returns the kind of number or other value at each key, so that a float does not replace an integer.
+/// The kind of number or other value at each key, so that a float does not replace an integer.
 fn kinds(value: &Value, path: &str) -> Vec<(String, &'static str)> {
     let kind = match value {
         Value::Object(map) => {

@@ -70,7 +70,7 @@ pub(super) enum Show<'a> {
 }
 
 impl<'a> Show<'a> {
-    /// Returns everything about `job` that a report with this detail shows.
+    /// Everything about `job` that a report with this detail shows.
     pub(super) fn all(detail: Detail, job: &'a JobResult) -> Self {
         match detail {
             Detail::Plain => Self::Percentiles(&job.percentiles),
@@ -148,7 +148,7 @@ impl Times {
         }
     }
 
-    /// Returns the values that fio prints if nothing was timed.
+    /// The values that fio prints if nothing was timed.
     fn none() -> Self {
         Self {
             min: 0,

@@ -46,7 +46,7 @@ impl Quantity {
         .filter(|series| series.bins().len() > 1)
     }
 
-    /// Returns the value of one bin of `length` nanoseconds; `None` if it has none.
+    /// The value of one bin of `length` nanoseconds; `None` if it has none.
     fn value(self, bin: &Bin, length: f64) -> Option<f64> {
         match self {
             Self::Rate => Some(bin.count as f64 * 1e9 / length),
@@ -103,8 +103,8 @@ pub fn courses(m: &mut Markup, report: &Report, looks: &Looks, quantity: Quantit
 /// The approximate number of points of a curve. With short bins, effects in step with them would appear as a sawtooth.
 const POINTS: usize = 100;
 
-/// Returns the middle and the value of each group of bins. An incomplete group at the end, after which the run ended,
-/// is omitted.
+/// The middle and the value of each group of bins. An incomplete group at the end, after which the run ended, is
+/// omitted.
 fn values(quantity: Quantity, series: &Series) -> Vec<(f64, f64)> {
     let bins = series.bins();
     let together = bins.len().div_ceil(POINTS);

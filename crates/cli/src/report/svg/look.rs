@@ -46,7 +46,7 @@ impl Shape {
         Self::Dash,
     ];
 
-    /// Returns the corners, for a radius of 1; none for a circle.
+    /// The corners, for a radius of 1; none for a circle.
     fn corners(self) -> &'static [(f64, f64)] {
         match self {
             Self::Circle => &[],
@@ -102,7 +102,7 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Returns the styles of all runs of `report`, which also apply to plots of a subset.
+    /// The styles of all runs of `report`, which also apply to plots of a subset.
     pub fn of(report: &Report) -> Self {
         let varying = Varying::of(report);
         let mut looks = Self { schedulers: Vec::new(), varying, ways: Vec::new() };
@@ -117,7 +117,7 @@ impl Looks {
         looks
     }
 
-    /// Returns the difference other than the scheduler: the access and the scope, or else the number of threads.
+    /// The difference other than the scheduler: the access and the scope, or else the number of threads.
     fn way(&self, run: &Run) -> String {
         match (self.varying.access, self.varying.scope, self.varying.threads) {
             (true, true, _) => format!("{}, {}", run.access, run.scope),
@@ -161,7 +161,7 @@ impl Looks {
         })
     }
 
-    /// Returns the names of these differences, and their line patterns; none if there is only one.
+    /// The names of these differences, and their line patterns; none if there is only one.
     pub fn ways(&self) -> impl Iterator<Item = (&str, &'static str)> {
         let several = self.ways.len() > 1;
         let named = self.ways.iter().enumerate().filter(move |_| several);

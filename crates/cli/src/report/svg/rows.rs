@@ -60,7 +60,7 @@ pub fn rows(
     });
 }
 
-/// Returns the name, or its beginning and end: the scheduler is at the beginning and the number of threads at the end.
+/// The name, or its beginning and end: the scheduler is at the beginning and the number of threads at the end.
 fn shortened(name: &str) -> String {
     let chars: Vec<char> = name.chars().collect();
     if chars.len() <= NAME_CHARS {

@@ -29,7 +29,7 @@ pub struct Edit {
     pub value: String,
 }
 
-/// Returns the text with these values, or `None` if a named table does not exist.
+/// The text with these values, or `None` if a named table does not exist.
 pub fn edited(text: &str, edits: &[Edit]) -> Option<String> {
     let document = DeTable::parse(text).ok()?;
     let mut pieces: Vec<(Range<usize>, String)> = Vec::new();
@@ -63,7 +63,7 @@ pub fn edited(text: &str, edits: &[Edit]) -> Option<String> {
     Some(text)
 }
 
-/// Returns the name of a table and its range in the text.
+/// The name of a table and its range in the text.
 fn named<'a>(table: &'a Spanned<DeValue<'_>>) -> Option<(&'a str, Range<usize>)> {
     let name = table.get_ref().as_table()?.get("name")?;
     Some((name.get_ref().as_str()?, name.span()))

@@ -62,7 +62,7 @@ fn hint(path: &str) -> String {
     }
 }
 
-/// Returns the first of the `faults` of the file at `path`, for a command that cannot continue.
+/// The first of the `faults` of the file at `path`, for a command that cannot continue.
 pub fn first(faults: &[String], path: &str) -> UsageError {
     let more = faults.len() - 1;
     let more = if more == 0 {

@@ -55,7 +55,7 @@ impl Blktrace {
     }
 }
 
-/// Returns the name of the export that has `group`.
+/// The name of the export that has `group`.
 fn name(shared: &Shared, disk: usize, group: GroupIndex) -> String {
     let exports = shared.exports.now();
     let mut all = exports.all().filter(|export| export.disk == disk);

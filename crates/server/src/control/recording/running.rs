@@ -69,7 +69,7 @@ pub(crate) fn check(shared: &Shared, wanted: Wanted) -> Result<(), String> {
     }
 }
 
-/// Returns the answer that explains why a recording does not begin.
+/// The answer that explains why a recording does not begin.
 fn refusal(error: TraceError, device: usize, what: &str) -> Answer {
     let text = match error {
         TraceError::Busy => format!("busy: another {what} of device {device} is under way"),

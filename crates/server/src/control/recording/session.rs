@@ -18,7 +18,7 @@ pub(super) trait Source {
     /// Ends the recording, and appends all remaining bytes.
     fn end(&mut self, out: &mut Vec<u8>);
 
-    /// Returns the numbers of events or calls recorded and dropped so far.
+    /// The numbers of events or calls recorded and dropped so far.
     fn counts(&self) -> Counts;
 
     /// Returns the length of the longest prefix of `bytes`, at most `most`, at which the recording may be cut.

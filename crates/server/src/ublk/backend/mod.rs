@@ -249,7 +249,7 @@ impl Serving {
         }
     }
 
-    /// Returns the maximum sleep before the next turn; zero while a request has a step to begin.
+    /// The maximum sleep before the next turn; zero while a request has a step to begin.
     fn sleep_for(&mut self) -> Nanos {
         if self.carrier.is_due() || self.may_begin() && !self.waiting.is_empty() {
             return Nanos::ZERO;

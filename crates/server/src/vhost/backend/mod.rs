@@ -158,8 +158,8 @@ impl Backend {
         }
     }
 
-    /// Returns the maximum sleep before the next turn; zero while a ring has a request to take, or a request has a step
-    /// to begin.
+    /// The maximum sleep before the next turn; zero while a ring has a request to take, or a request has a step to
+    /// begin.
     fn sleep_for(&mut self) -> Nanos {
         if self.carrier.is_due() {
             return Nanos::ZERO;
