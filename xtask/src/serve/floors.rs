@@ -106,7 +106,7 @@ impl Case {
         };
         let load = format!("{TENANT} --bs={}", self.bs);
         let alone = client("b", &load, seconds)?.wait()?;
-        // A second longer, so that A is counted while B runs all the time. A starts first: a pace above the rate of the
+        // A second longer, so that A is counted while B runs all the time. B starts first: a pace above the rate of the
         // disk starves a tenant of large I/Os that starts later (`cloud.rs`).
         let tenant = client("b", &load, seconds + 1)?;
         server.connected(1)?;

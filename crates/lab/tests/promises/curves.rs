@@ -30,7 +30,7 @@ pub struct Point {
 /// A parameter of the device: I/Os of a MiB are divided into parts of 128 KiB.
 const DIVIDED: &str = "max_sectors=256";
 
-/// A larger difference is clear, a smaller one negligible.
+/// A difference above `CLEAR` is clear, one below `HARDLY` negligible.
 const CLEAR: f64 = 0.03;
 const HARDLY: f64 = 0.02;
 

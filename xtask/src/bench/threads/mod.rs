@@ -40,7 +40,7 @@ pub(super) fn main(plan: &Plan) -> Result<()> {
         let mut lines = Vec::new();
         for row in &plan.rows {
             let measured = measure(plan, *row, *direction, &beside)?;
-            // The whole takes long, and may be interrupted: so each table is printed at once.
+            // The whole takes long and may be interrupted, so each row is printed immediately.
             println!("{}", table::table(&measured, HEADS, &mut Within::default()));
             lines.extend(measured);
         }
