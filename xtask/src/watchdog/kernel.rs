@@ -1,6 +1,6 @@
 //! The kernel's accounting of a process and of a disk, as in `/proc` and `/sys`.
 //!
-//! A text that cannot be parsed gives `None`. A process that has ended in the meantime has no text, which is not an
+//! A text that cannot be parsed is ignored. A process that has ended in the meantime has no text, which is not an
 //! error either.
 
 use std::collections::BTreeMap;
