@@ -11,9 +11,9 @@
 //!
 //! 1. *A handle is used only between the call that made it and the call that ends it.* Each handle has one owner, which
 //!    ends it when dropped, after the handles derived from it.
-//! 2. *Librbd has an address only while it is valid.* A place whose ticket librbd has keeps its request's token, and its
-//!    list of pieces unchanged; the engine keeps the payloads of a token alive and does not touch them. A queue that
-//!    ends waits for librbd; if librbd does not answer, place, token and image are leaked (`flight.rs`).
+//! 2. *Librbd has an address only while it is valid.* A place whose ticket librbd has keeps its request's token, and
+//!    its list of pieces unchanged; the engine keeps the payloads of a token alive and does not touch them. A queue
+//!    that ends waits for librbd; if librbd does not answer, place, token and image are leaked (`flight.rs`).
 
 #![allow(unsafe_code)]
 

@@ -7,8 +7,8 @@ use crate::Result;
 use crate::nbd::Server;
 use crate::shell::{BLKMQ, Cmd};
 
-/// (priority as `blkmq replay` names it, the least number of requests that the script's processes send with it, how many
-/// more there may be). The last is `None` where other processes send some, too.
+/// (priority as `blkmq replay` names it, the least number of requests that the script's processes send with it, how
+/// many more there may be). The last is `None` where other processes send some, too.
 const ARRIVE: [(&str, u64, Option<u64>); 6] = [
     ("reads, realtime 2", 20, Some(0)),
     ("reads, best-effort 6", 30, Some(0)),
