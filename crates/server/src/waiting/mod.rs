@@ -2,7 +2,7 @@
 
 mod spin;
 
-pub(crate) use spin::Spin;
+pub(crate) use spin::{Load, Spin};
 
 use crate::disk::CREDIT;
 use crate::flight::Cookie;
@@ -130,23 +130,13 @@ impl Sleeper {
         let wants = !is_exact && left > Nanos::ZERO;
         let Self { epoll, clock, spin } = self;
         let spin = spin.as_mut().filter(|_| wants);
-        if let Some(spin) = spin
-            && let Some(mut looks) = spin.begin(*clock)
-        {
-            loop {
-                let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-                let found =
-                    epoll::wait(&*epoll, rustix::buffer::spare_capacity(events), Some(&now))?;
-                if found > 0 {
-                    spin.found(&looks);
-                    return Ok(found);
-                }
-                if !spin.goes_on(&mut looks) {
-                    break;
-                }
-            }
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut look = || epoll::wait(&*epoll, rustix::buffer::spare_capacity(events), Some(&now));
+        let find = || Some(look()).filter(|found| *found != Ok(0)).zip(Some(Load::Several));
+        match spin.and_then(|spin| spin.poll(*clock, find)) {
+            Some(found) => found,
+            None => self.sleep(left, is_exact, events),
         }
-        self.sleep(left, is_exact, events)
     }
 
     /// epoll's own timeout has a resolution of milliseconds; poll waits for the times of disks, at the cost of another

@@ -27,10 +27,24 @@ pub(crate) struct Spin {
     try_again: u32,
 }
 
-/// The polls of one wait.
+/// The load that a poll has found, by which it is judged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Load {
+    /// At most one request is in flight: a sleep would have gathered no others.
+    Single,
+    /// Other requests may be in flight: a sleep gathers those that arrive soon.
+    Several,
+}
+
+impl Load {
+    pub(crate) fn of(in_flight: usize) -> Self {
+        if in_flight <= 1 { Self::Single } else { Self::Several }
+    }
+}
+
+/// The times of one wait's polls.
 #[derive(Debug)]
-pub(crate) struct Looks {
-    clock: Clock,
+struct Looks {
     begun: Instant,
     last: Instant,
 }
@@ -42,23 +56,42 @@ impl Default for Spin {
 }
 
 impl Spin {
-    /// Begins a wait. Returns `None` if the worker should sleep immediately.
-    pub(crate) fn begin(&mut self, clock: Clock) -> Option<Looks> {
+    /// Polls by `find` for a while, if that pays. Returns the find, or `None` if the worker should sleep.
+    pub(crate) fn poll<T>(
+        &mut self,
+        clock: Clock,
+        mut find: impl FnMut() -> Option<(T, Load)>,
+    ) -> Option<T> {
+        let mut looks = self.begin(clock)?;
+        loop {
+            match find() {
+                Some((found, Load::Single)) => {
+                    *self = Self::default();
+                    return Some(found);
+                }
+                Some((found, Load::Several)) => {
+                    self.learn(clock.now() - looks.begun);
+                    return Some(found);
+                }
+                None => std::thread::yield_now(),
+            }
+            if !self.judge(&mut looks, clock.now()) {
+                return None;
+            }
+        }
+    }
+
+    fn begin(&mut self, clock: Clock) -> Option<Looks> {
         if self.in_vain >= GIVE_UP && self.left_out < self.try_again {
             self.left_out += 1;
             return None;
         }
         self.left_out = 0;
         let begun = clock.now();
-        Some(Looks { clock, begun, last: begun })
+        Some(Looks { begun, last: begun })
     }
 
-    /// Called when a poll found nothing. Returns whether to poll again.
-    pub(crate) fn goes_on(&mut self, looks: &mut Looks) -> bool {
-        std::thread::yield_now();
-        self.judge(looks, looks.clock.now())
-    }
-
+    /// Returns whether to poll again after a poll that found nothing.
     fn judge(&mut self, looks: &mut Looks, now: Instant) -> bool {
         if now - looks.last >= INTERRUPTED {
             self.in_vain = GIVE_UP;
@@ -71,16 +104,6 @@ impl Spin {
             self.in_vain = self.in_vain.saturating_add(1);
         }
         goes_on
-    }
-
-    /// Called when polling found something that a sleep would not have gathered, however soon it came.
-    pub(crate) fn paid(&mut self) {
-        *self = Self::default();
-    }
-
-    /// Called when a poll found something.
-    pub(crate) fn found(&mut self, looks: &Looks) {
-        self.learn(looks.clock.now() - looks.begun);
     }
 
     fn learn(&mut self, after: Nanos) {

@@ -10,7 +10,7 @@ use crate::export::{Cache, Seat};
 use crate::inbox::{Inbox, Message};
 use crate::machine::{MOST_QUEUES, Ublk};
 use crate::rarely::Rarely;
-use crate::waiting::{DiskClient, Sleeper, Spin};
+use crate::waiting::{DiskClient, Load, Sleeper, Spin};
 use crate::worker::Shared;
 use blkmq::{ClientError, Clock, Instant, IoError, Nanos, SECTOR_SIZE};
 use blkmq_ublk::control::{Device, Origin, UblkError};
@@ -232,21 +232,13 @@ impl Serving {
 
     /// Polls briefly for requests and completions, if that pays. Returns whether there is one.
     fn look(&mut self) -> bool {
-        let Some(mut looks) = self.spin.begin(self.clock) else { return false };
-        loop {
-            if self.queues.has_request() || self.carrier.has_ended() && self.reap() {
-                // With more requests in flight, a sleep gathers more of them for a turn.
-                if self.carrier.len() <= 1 {
-                    self.spin.paid();
-                } else {
-                    self.spin.found(&looks);
-                }
-                return true;
-            }
-            if !self.spin.goes_on(&mut looks) {
-                return false;
-            }
-        }
+        let mut spin = std::mem::take(&mut self.spin);
+        let found = spin.poll(self.clock, || {
+            let is_due = self.queues.has_request() || self.carrier.has_ended() && self.reap();
+            is_due.then(|| ((), Load::of(self.carrier.len())))
+        });
+        self.spin = spin;
+        found.is_some()
     }
 
     /// The maximum sleep before the next turn; zero while a request has a step to begin.

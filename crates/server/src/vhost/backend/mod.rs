@@ -12,7 +12,7 @@ use crate::rarely::Rarely;
 use crate::refusals::Reason;
 use crate::rights::{Rights, listen_on};
 use crate::stream::{local_identity, local_peer};
-use crate::waiting::{DiskClient, Sleeper, Spin};
+use crate::waiting::{DiskClient, Load, Sleeper, Spin};
 use crate::worker::Shared;
 use blkmq::{Clock, Instant, Nanos};
 use blkmq_vhost::ring::Chain;
@@ -140,22 +140,14 @@ impl Backend {
         if !self.may_take() || self.front.as_ref().is_some_and(|front| front.drain.is_some()) {
             return false;
         }
-        let Some(mut looks) = self.spin.begin(self.clock) else { return false };
-        loop {
+        let mut spin = std::mem::take(&mut self.spin);
+        let found = spin.poll(self.clock, || {
             let has_request = self.front.as_mut().is_some_and(Front::has_request);
-            if has_request || self.carrier.has_ended() && self.reap() {
-                // With more requests in flight, a sleep gathers more of them for a turn.
-                if self.carrier.len() <= 1 {
-                    self.spin.paid();
-                } else {
-                    self.spin.found(&looks);
-                }
-                return true;
-            }
-            if !self.spin.goes_on(&mut looks) {
-                return false;
-            }
-        }
+            let is_due = has_request || self.carrier.has_ended() && self.reap();
+            is_due.then(|| ((), Load::of(self.carrier.len())))
+        });
+        self.spin = spin;
+        found.is_some()
     }
 
     /// The maximum sleep before the next turn; zero while a ring has a request to take, or a request has a step to
