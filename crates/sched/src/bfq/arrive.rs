@@ -32,7 +32,7 @@ impl Bfq {
         self.hold(rq, p, q, State::Queued, meta);
         self.add(cx, q, rq, meta);
         self.queues[q].last_end = meta.end();
-        if self.is_serving(q) && self.slot.idle.is_some() {
+        if self.slot.is_of(q) && self.slot.idle.is_some() {
             self.stop_waiting(cx, q, meta.sectors);
         }
     }
@@ -100,7 +100,8 @@ impl Bfq {
         self.queued += 1;
         let factor = queue.raising.factor;
         let another = self.compete(q, rq, meta.sector);
-        self.note_queued(cx, self.wf.level(q), Kind::of(meta));
+        let level = self.wf.level(q);
+        self.groups.queued(cx, level, Kind::of(meta), self.slot.is_on(level), now);
         let mut interactive = false;
         if self.queues[q].busy {
             self.raise_rare_async(q);
@@ -156,7 +157,7 @@ impl Bfq {
         self.wf.activate(q, from, now);
         self.busy[self.wf.class(q) as usize] += 1;
         self.recount(q);
-        if self.serving != NOBODY && self.preempts(q, urgent) {
+        if self.slot.queue != NOBODY && self.preempts(q, urgent) {
             self.expire(cx, Reason::Preempted);
         }
         interactive
@@ -183,7 +184,7 @@ impl Bfq {
 
     /// Returns whether `q`, which has just become busy, should be served instead of the queue in service.
     fn preempts(&self, q: u32, urgent: bool) -> bool {
-        let serving = self.serving;
+        let serving = self.slot.queue;
         let (new, old) = (&self.queues[q].raising, &self.queues[serving].raising);
         let urgent = urgent && new.factor >= old.factor;
         (urgent || self.outranks(q, serving) || !self.better_to_idle(serving))
@@ -207,7 +208,7 @@ impl Bfq {
 
     /// The next request of a waiting queue has changed: its budget must suffice for it.
     pub(super) fn next_changed(&mut self, q: u32) {
-        if self.is_serving(q) {
+        if self.slot.is_of(q) {
             // The budget of a queue in service does not change.
             return;
         }
@@ -222,12 +223,12 @@ impl Bfq {
 
     /// A request has arrived for which the device was kept idle.
     fn stop_waiting(&mut self, cx: &Cx<'_>, q: u32, sectors: u32) {
-        let late = self.is_timed_out();
+        let late = self.slot.is_timed_out(self.now);
         let may_grow = self.queues[q].queued == 1 && may_grow(sectors);
         if may_grow && !late && self.idling_boosts(q) {
             return;
         }
-        self.stop_idling(cx);
+        self.slot.stop_idling(cx, &self.groups, self.now);
         if late {
             self.expire(cx, Reason::Timeout);
         }

@@ -1,35 +1,11 @@
 //! The end of a slot: its charge, the next budget, and whether the queue stays busy (`spec/bfq.md` section 8).
 
+use super::Bfq;
 use super::budget::{self, Reason, Slot};
 use super::notes::Kind;
 use super::wf2q::{Keep, When};
-use super::{Bfq, NOBODY};
-use crate::{Cx, Event, StatsLevel};
-use blkmq_core::{Instant, Nanos};
-
-/// The slot of the queue in service.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
-    pub(super) began: Instant,
-    /// The end of its time.
-    pub(super) ends: Instant,
-    /// The time until which the device is kept idle for the queue, if it is.
-    pub(super) idle: Option<Instant>,
-    /// The time at which that began.
-    pub(super) idle_began: Instant,
-    /// Statistics were on at that time.
-    idle_counted: bool,
-}
-
-impl Turn {
-    pub(super) const NONE: Self = Self {
-        began: Instant::ZERO,
-        ends: Instant::ZERO,
-        idle: None,
-        idle_began: Instant::ZERO,
-        idle_counted: false,
-    };
-}
+use crate::{Cx, Event};
+use blkmq_core::Nanos;
 
 /// A slot shorter than this says little about the speed of the queue.
 const SHORT: Nanos = Nanos::from_millis(1);
@@ -42,8 +18,8 @@ const JUMP_ROTATIONAL: Nanos = Nanos::from_millis(8);
 impl Bfq {
     /// Ends the slot of the queue in service.
     pub(super) fn expire(&mut self, cx: &Cx<'_>, reason: Reason) {
-        let (q, now) = (self.serving, self.now);
-        self.stop_idling(cx);
+        let (q, now) = (self.slot.queue, self.now);
+        self.slot.stop_idling(cx, &self.groups, self.now);
         self.charge_for_time(q, reason);
         if self.tunables.low_latency {
             if !self.queues[q].raising.is_raised() {
@@ -69,7 +45,7 @@ impl Bfq {
             self.queues[q].waiting_since = now;
         }
         self.wf.end_slot(q);
-        self.serving = NOBODY;
+        self.slot.end();
         self.sampling.slot_ended();
         let whole = matches!(reason, Reason::Timeout | Reason::Exhausted);
         self.queues[q].back_soon = !self.queues[q].busy && !whole;
@@ -77,7 +53,12 @@ impl Bfq {
             self.wf.set_service(q, 0);
         }
         self.recount(q);
-        self.note(cx, self.wf.level(q), Kind::QUEUE, Event::Time(now.since(self.slot.began)));
+        self.groups.note(
+            cx,
+            self.wf.level(q),
+            Kind::QUEUE,
+            Event::Time(now.since(self.slot.began)),
+        );
         self.free_if_unused(cx, q);
     }
 
@@ -151,36 +132,12 @@ impl Bfq {
         }
     }
 
-    /// Keeps the device idle for the queue in service, which is empty.
-    pub(super) fn begin_idling(&mut self) {
-        let q = self.serving;
-        self.slot.idle = Some(self.now + self.idle_span(q));
-        self.slot.idle_began = self.now;
-        self.slot.idle_counted = self.level >= StatsLevel::Full;
-    }
-
-    #[inline]
-    pub(super) fn stop_idling(&mut self, cx: &Cx<'_>) {
-        if self.slot.idle.take().is_some() && self.slot.idle_counted {
-            let idle = self.now.since(self.slot.idle_began);
-            self.note(cx, self.wf.level(self.serving), Kind::QUEUE, Event::Idle(idle));
-        }
-    }
-
-    /// Shortens the current idling after the idle time was lowered.
-    pub(super) fn shorten_idling(&mut self) {
-        if let Some(until) = self.slot.idle {
-            let span = self.idle_span(self.serving);
-            self.slot.idle = Some(until.min(self.slot.idle_began + span));
-        }
-    }
-
     /// The idle time is over.
     pub(super) fn idled(&mut self, cx: &Cx<'_>) {
-        self.stop_idling(cx);
-        if self.is_timed_out() {
+        self.slot.stop_idling(cx, &self.groups, self.now);
+        if self.slot.is_timed_out(self.now) {
             self.expire(cx, Reason::Timeout);
-        } else if self.queues[self.serving].is_empty() {
+        } else if self.queues[self.slot.queue].is_empty() {
             self.expire(cx, Reason::TooIdle);
         }
     }
@@ -204,6 +161,6 @@ impl Bfq {
         self.queues.unlink_busy(q);
         self.busy[class as usize] -= 1;
         self.refile(q);
-        self.note(cx, self.wf.level(q), Kind::QUEUE, Event::Dequeued);
+        self.groups.note(cx, self.wf.level(q), Kind::QUEUE, Event::Dequeued);
     }
 }

@@ -31,7 +31,7 @@ impl Bfq {
     #[inline]
     pub(super) fn left_empty(&mut self, cx: &Cx<'_>, q: u32) {
         let queue = &self.queues[q];
-        if queue.is_empty() && queue.busy && !self.is_serving(q) {
+        if queue.is_empty() && queue.busy && !self.slot.is_of(q) {
             self.retire(cx, q);
         }
     }
@@ -50,7 +50,7 @@ impl Bfq {
             }
             State::Free | State::Issued => panic!("{rq:?} is not held"),
         }
-        self.note_unqueued(cx, level, Kind::of(meta));
+        self.groups.unqueued(cx, level, Kind::of(meta), self.now);
         if item.state == State::Queued {
             self.left_empty(cx, q);
         }
@@ -81,7 +81,7 @@ impl Bfq {
         if queue.raising.soft_rt_due && queue.dispatched == 0 {
             self.expect_soft_rt(q);
         }
-        if self.is_serving(q) {
+        if self.slot.is_of(q) {
             self.after_completion(cx, q);
         }
     }
@@ -91,14 +91,14 @@ impl Bfq {
     #[inline]
     fn after_completion(&mut self, cx: &Cx<'_>, q: u32) {
         let empty = self.queues[q].is_empty();
-        if !empty && !self.is_timed_out() {
+        if !empty && !self.slot.is_timed_out(self.now) {
             return;
         }
         if empty && self.better_to_idle(q) {
             if self.queues[q].dispatched == 0 && self.slot.idle.is_none() {
-                self.begin_idling();
+                self.slot.begin_idling(self.now, self.idle_span(q), cx.stats);
             }
-        } else if self.is_timed_out() && self.time_counts() {
+        } else if self.slot.is_timed_out(self.now) && self.time_counts() {
             self.expire(cx, Reason::Timeout);
         } else if empty {
             self.expire(cx, Reason::NoMore);
@@ -108,10 +108,10 @@ impl Bfq {
     /// Samples whether the device queues.
     #[inline]
     fn sample_device(&mut self) {
-        let sparse = if self.serving == super::NOBODY {
+        let sparse = if self.slot.queue == super::NOBODY {
             None
         } else {
-            let queue = &self.queues[self.serving];
+            let queue = &self.queues[self.slot.queue];
             queue.short_think.then_some(queue.dispatched + queue.queued)
         };
         if self.rotational {
@@ -160,7 +160,8 @@ impl Bfq {
         self.lists.push_front(HEAD, rq);
         self.items[rq.index()].state = State::Head;
         let q = self.items[rq.index()].queue;
-        self.note_queued(cx, self.wf.level(q), Kind::of(cx.requests.get(rq)));
+        let (level, kind) = (self.wf.level(q), Kind::of(cx.requests.get(rq)));
+        self.groups.queued(cx, level, kind, self.slot.is_on(level), self.now);
     }
 
     /// Notes a completion.
@@ -176,6 +177,6 @@ impl Bfq {
         let bytes = meta.sectors.saturating_mul(blkmq_core::SECTOR_SIZE);
         let (wait, service): (Nanos, Nanos) = (issued.since(item.since), completed.since(issued));
         let what = Event::Completed { bytes, wait, service };
-        self.note(cx, self.wf.level(item.queue), Kind::of(meta), what);
+        self.groups.note(cx, self.wf.level(item.queue), Kind::of(meta), what);
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! The name of a removed group leads to its parent, for I/O that still arrives under it.
 
-use super::Bfq;
 use super::budget::Reason;
+use super::notes::Kind;
+use super::queue::NO_LANE;
 use super::wf2q::{From, Keep, ROOT, When};
+use super::{Bfq, HEAD};
 use crate::{Cx, GroupChange};
 use alloc::vec::Vec;
 use blkmq_core::{GroupIndex, Instant};
@@ -155,7 +157,7 @@ impl Bfq {
     pub(super) fn move_queue(&mut self, cx: &Cx<'_>, q: u32, level: u32) {
         let old = self.wf.level(q);
         debug_assert!(old != level);
-        if q == self.serving {
+        if q == self.slot.queue {
             self.expire(cx, Reason::Preempted);
         }
         if !self.queues[q].live {
@@ -179,6 +181,23 @@ impl Bfq {
         }
         self.recount(q);
         self.refile(q);
+    }
+
+    /// The waiting requests of `q` belong to another group from now on.
+    fn move_notes(&mut self, cx: &Cx<'_>, q: u32, old: u32, new: u32) {
+        let lane = self.queues[q].lane;
+        let lists = [Some(HEAD), (lane != NO_LANE).then_some(lane as usize)];
+        for list in lists.into_iter().flatten() {
+            let mut at = self.lists.front(list);
+            while let Some(rq) = at {
+                if self.items[rq.index()].queue == q {
+                    let kind = Kind::of(cx.requests.get(rq));
+                    self.groups.unqueued(cx, old, kind, self.now);
+                    self.groups.queued(cx, new, kind, self.slot.is_on(new), self.now);
+                }
+                at = self.lists.behind(rq);
+            }
+        }
     }
 }
 

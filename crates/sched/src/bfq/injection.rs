@@ -113,7 +113,7 @@ impl Bfq {
         let meaningful = self.in_driver == 0 || (known && self.sampling.injected);
         let another = self.sampling.watched.is_some();
         let settled = queue.injection.lowered_before(now, SAMPLE);
-        if q == self.serving && meaningful && settled && !another {
+        if q == self.slot.queue && meaningful && settled && !another {
             // Requests injected before it arrived count as long as they are in the device, because they delay it.
             let injected = self.sampling.injected && self.in_driver > 0;
             self.sampling = Sampling { armed: true, since: now, watched: None, injected };
@@ -160,7 +160,7 @@ impl Bfq {
         if !self.tunables.injection {
             return None;
         }
-        let q = self.serving;
+        let q = self.slot.queue;
         self.own_async(q)
             .or_else(|| self.waker_of(q))
             .or_else(|| self.woken_by(q))
@@ -170,7 +170,7 @@ impl Bfq {
     /// Returns whether `q` has a request that fits its budget.
     fn can_be_injected(&self, q: u32) -> bool {
         let Some(next) = self.queues[q].next else { return false };
-        q != self.serving && self.charge_of(q, next) <= self.budget_left(q)
+        q != self.slot.queue && self.charge_of(q, next) <= self.budget_left(q)
     }
 
     /// The async queue of the process that is waited for, if the next request there is from that process.
@@ -289,7 +289,7 @@ mod tests {
         let let_in = |still: bool, busy: bool| {
             let (mut bfq, q) = with_a_queue("");
             let (woken, other) = (add_queue(&mut bfq), add_queue(&mut bfq));
-            bfq.serving = q;
+            bfq.slot.queue = q;
             bfq.queues[q].waker.woken = Some(bfq.queues.link(woken));
             let waker = if still { q } else { other };
             bfq.queues[woken].waker.queue = Some(bfq.queues.link(waker));

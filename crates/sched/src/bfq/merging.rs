@@ -62,8 +62,8 @@ impl Bfq {
     /// A queue with its next or last request close to `sector`, into which `q` may be merged.
     fn neighbour(&self, q: u32, sector: u64) -> Option<u32> {
         let close = |to: u64| to.abs_diff(sector) <= CLOSE;
-        let serving = self.serving;
-        if serving != NOBODY && close(self.serving_position) && self.may_join(q, serving) {
+        let serving = self.slot.queue;
+        if serving != NOBODY && close(self.slot.position) && self.may_join(q, serving) {
             return Some(serving);
         }
         let lane = self.position_lane(q);

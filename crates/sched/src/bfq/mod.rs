@@ -32,6 +32,7 @@ mod scheduler;
 mod select;
 mod senders;
 mod tunables;
+mod turn;
 pub mod wf2q;
 
 /// Values that a twin of this policy may share: it would gain nothing from an attribute, a priority or an average of
@@ -45,13 +46,12 @@ pub mod values {
 }
 
 use crate::index::{Lists, SectorIndex};
-use crate::{Cx, Factory, Options, Scope, Shape, StatsLevel};
+use crate::{Cx, Factory, Options, Scope, Shape};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use blkmq_core::{Instant, IoFlags, IoMeta, RequestId};
 use budget::Warmth;
-use expire::Turn;
 use groups::Groups;
 use idling::{Device, Weights};
 use injection::Sampling;
@@ -62,6 +62,7 @@ use rate::PeakRate;
 use senders::Burst;
 use tunables::ATTRIBUTES;
 use tunables::Tunables;
+use turn::Turn;
 use wf2q::Wf2q;
 
 /// The registry line.
@@ -74,7 +75,7 @@ pub const FACTORY: Factory = Factory {
     build: |shape, options| Box::new(Bfq::new(shape, options)),
 };
 
-/// The value of `serving` when no queue is in service.
+/// The number of the queue in service when there is none.
 const NOBODY: u32 = u32::MAX;
 /// The list of requeued requests and of requests that go ahead of everything. Lanes have the numbers above.
 const HEAD: usize = 0;
@@ -145,7 +146,6 @@ struct Bfq {
     tags: u32,
     /// The time of the current call.
     now: Instant,
-    level: StatsLevel,
 
     wf: Wf2q,
     queues: Queues,
@@ -160,8 +160,6 @@ struct Bfq {
     lanes: Vec<u32>,
     positions: Positions,
 
-    /// The queue in service.
-    serving: u32,
     slot: Turn,
     /// Requests in the orders of queues.
     queued: u32,
@@ -172,9 +170,8 @@ struct Bfq {
     raised_busy: u32,
     weights: Weights,
 
-    /// The end of the last dispatched request, and of the last one of the queue in service.
+    /// The end of the last dispatched request.
     last_position: u64,
-    serving_position: u64,
     last_completion: Instant,
     last_completed: Option<QueueRef>,
     last_created: Option<QueueRef>,
@@ -209,7 +206,6 @@ impl Bfq {
             rotational: shape.rotational,
             tags: shape.nr_requests.saturating_mul(shape.hw_queues.into()),
             now: Instant::ZERO,
-            level: StatsLevel::Off,
             wf: Wf2q::new(queues),
             queues: Queues::new(queues),
             procs: Procs::new(procs),
@@ -219,7 +215,6 @@ impl Bfq {
             order: SectorIndex::new(shape.slots, lanes),
             lanes: (1..=shape.slots).rev().collect(),
             positions: Positions::new(if shape.rotational { shape.slots } else { 0 }),
-            serving: NOBODY,
             slot: Turn::NONE,
             queued: 0,
             in_driver: 0,
@@ -227,7 +222,6 @@ impl Bfq {
             raised_busy: 0,
             weights: Weights::NEW,
             last_position: 0,
-            serving_position: 0,
             last_completion: Instant::ZERO,
             last_completed: None,
             last_created: None,
@@ -243,7 +237,6 @@ impl Bfq {
     /// Every call begins here: takes over the time, and if the idle time has passed, ends the idling first.
     #[inline]
     fn enter(&mut self, cx: &Cx<'_>) {
-        self.level = cx.stats;
         if let Some(until) = self.slot.idle
             && until <= cx.now
         {

@@ -3,9 +3,9 @@
 //! This module keeps no statistics: notes go to the engine. With `Basic`, only service, merges and completions are
 //! noted; with `Full`, everything.
 
-use super::{Bfq, HEAD, NOBODY};
+use super::groups::Groups;
 use crate::{About, Cx, Event, StatsLevel};
-use blkmq_core::{IoMeta, Op};
+use blkmq_core::{Instant, IoMeta, Op};
 
 /// The kind of I/O that a note is about.
 #[derive(Clone, Copy, Debug)]
@@ -23,102 +23,80 @@ impl Kind {
     }
 }
 
-impl Bfq {
-    /// Returns whether `what` is noted at the current level of detail.
-    #[inline]
-    fn wanted(&self, what: Event) -> bool {
-        let basic = matches!(what, Event::Served(_) | Event::Merged | Event::Completed { .. });
-        self.level >= if basic { StatsLevel::Basic } else { StatsLevel::Full }
-    }
-
+impl Groups {
+    /// Notes an event of `level`, if it is wanted at the current level of detail.
     #[inline(always)]
     pub(super) fn note(&self, cx: &Cx<'_>, level: u32, kind: Kind, what: Event) {
-        if self.wanted(what) {
-            let about = About::new(self.groups.of(level).id, kind.op, kind.sync);
+        let basic = matches!(what, Event::Served(_) | Event::Merged | Event::Completed { .. });
+        if cx.stats >= if basic { StatsLevel::Basic } else { StatsLevel::Full } {
+            let about = About::new(self.of(level).id, kind.op, kind.sync);
             cx.note(about, what);
         }
     }
 
-    /// A request waits on `level`.
+    /// A request waits on `level`, of which a queue is in service if it is `in_turn`.
     #[inline]
-    pub(super) fn note_queued(&mut self, cx: &Cx<'_>, level: u32, kind: Kind) {
-        let group = self.groups.at(level);
+    pub(super) fn queued(
+        &mut self,
+        cx: &Cx<'_>,
+        level: u32,
+        kind: Kind,
+        in_turn: bool,
+        now: Instant,
+    ) {
+        let group = self.at(level);
         group.waiting += 1;
-        if self.level < StatsLevel::Full {
+        if cx.stats < StatsLevel::Full {
             // The end of a span that began with statistics on would be missed.
             (group.empty, group.waits) = (None, None);
             return;
         }
         self.note(cx, level, kind, Event::Queued);
-        let group = self.groups.of(level);
+        let group = self.of(level);
         if group.empty.is_some() || group.waits.is_none() {
-            self.note_filled(cx, level);
+            self.filled(cx, level, in_turn, now);
         }
     }
 
     /// A group that may have been empty has a request.
     #[inline(never)]
-    fn note_filled(&mut self, cx: &Cx<'_>, level: u32) {
-        if let Some(since) = self.groups.at(level).empty.take() {
-            self.note(cx, level, Kind::QUEUE, Event::Empty(self.now.since(since)));
+    fn filled(&mut self, cx: &Cx<'_>, level: u32, in_turn: bool, now: Instant) {
+        if let Some(since) = self.at(level).empty.take() {
+            self.note(cx, level, Kind::QUEUE, Event::Empty(now.since(since)));
         }
-        let its_turn = self.serving != NOBODY && self.wf.level(self.serving) == level;
-        if !its_turn {
-            let now = self.now;
-            self.groups.at(level).waits.get_or_insert(now);
+        if !in_turn {
+            self.at(level).waits.get_or_insert(now);
         }
     }
 
     /// A request of `level` no longer waits, without having been picked.
     #[inline]
-    pub(super) fn note_unqueued(&mut self, cx: &Cx<'_>, level: u32, kind: Kind) {
+    pub(super) fn unqueued(&mut self, cx: &Cx<'_>, level: u32, kind: Kind, now: Instant) {
         self.note(cx, level, kind, Event::Unqueued);
-        self.note_left(level);
+        self.left(cx, level, now);
     }
 
-    /// A request of `level` with this many sectors was picked.
+    /// A request of `level` was picked.
     #[inline]
-    pub(super) fn note_served(&mut self, cx: &Cx<'_>, level: u32, kind: Kind, sectors: u32) {
-        self.note(cx, level, kind, Event::Served(sectors));
-        self.note_left(level);
+    pub(super) fn served(&mut self, cx: &Cx<'_>, level: u32, meta: &IoMeta, now: Instant) {
+        self.note(cx, level, Kind::of(meta), Event::Served(meta.sectors));
+        self.left(cx, level, now);
     }
 
     #[inline]
-    fn note_left(&mut self, level: u32) {
-        let now = self.now;
-        let group = self.groups.at(level);
+    fn left(&mut self, cx: &Cx<'_>, level: u32, now: Instant) {
+        let group = self.at(level);
         group.waiting -= 1;
-        if self.level < StatsLevel::Full {
-            return;
-        }
-        if group.waiting == 0 {
+        if cx.stats >= StatsLevel::Full && group.waiting == 0 {
             group.empty.get_or_insert(now);
         }
     }
 
     /// A queue of `level` gets its turn.
-    pub(super) fn note_turn(&mut self, cx: &Cx<'_>, level: u32) {
-        let size = self.groups.of(level).waiting;
-        self.note(cx, level, Kind::QUEUE, Event::QueueSize(size));
-        if let Some(since) = self.groups.at(level).waits.take() {
-            self.note(cx, level, Kind::QUEUE, Event::Waited(self.now.since(since)));
-        }
-    }
-
-    /// The waiting requests of `q` belong to another group from now on.
-    pub(super) fn move_notes(&mut self, cx: &Cx<'_>, q: u32, old: u32, new: u32) {
-        let lane = self.queues[q].lane;
-        let lists = [Some(HEAD), (lane != super::queue::NO_LANE).then_some(lane as usize)];
-        for list in lists.into_iter().flatten() {
-            let mut at = self.lists.front(list);
-            while let Some(rq) = at {
-                if self.items[rq.index()].queue == q {
-                    let kind = Kind::of(cx.requests.get(rq));
-                    self.note_unqueued(cx, old, kind);
-                    self.note_queued(cx, new, kind);
-                }
-                at = self.lists.behind(rq);
-            }
+    pub(super) fn turn(&mut self, cx: &Cx<'_>, level: u32, now: Instant) {
+        self.note(cx, level, Kind::QUEUE, Event::QueueSize(self.of(level).waiting));
+        if let Some(since) = self.at(level).waits.take() {
+            self.note(cx, level, Kind::QUEUE, Event::Waited(now.since(since)));
         }
     }
 }

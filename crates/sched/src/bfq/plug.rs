@@ -40,8 +40,8 @@ impl Bfq {
 
     /// The way of `rqs` to the device, if they have one through the queue in service.
     fn straight(&self, cx: &Cx<'_>, rqs: &[RequestId], used: Option<Used>) -> Option<Straight> {
-        let q = self.serving;
-        if q == NOBODY || self.tunables.strict || self.is_timed_out() {
+        let q = self.slot.queue;
+        if q == NOBODY || self.tunables.strict || self.slot.is_timed_out(self.now) {
             return None;
         }
         let queue = &self.queues[q];
@@ -128,15 +128,15 @@ impl Bfq {
             if nth == 0 || !self.ways().prefer_first(self.last_position, next_sector, meta.sector) {
                 (next, next_sector) = (nth as u8, meta.sector);
             }
-            self.note_queued(cx, level, Kind::of(meta));
+            self.groups.queued(cx, level, Kind::of(meta), true, now);
             let waits = nth == 0 && arrive::may_grow(sectors);
             if self.slot.idle.is_some() && !(waits && self.idling_boosts(q)) {
-                self.stop_idling(cx);
+                self.slot.stop_idling(cx, &self.groups, self.now);
             }
         }
         self.queues[q].last_end = last_end;
         // If there is only one, the device may still be kept idle for more; but the request leaves immediately.
-        self.stop_idling(cx);
+        self.slot.stop_idling(cx, &self.groups, self.now);
         next
     }
 
@@ -168,7 +168,7 @@ impl Bfq {
         if let [rq] = rqs {
             order[0] = 0;
             self.serve_one(cx, q, level, *rq);
-            self.serving_position = self.last_position;
+            self.slot.position = self.last_position;
             return;
         }
         let mut sorted = Sorted::of(rqs.iter().map(|rq| cx.requests.get(*rq).sector), 0);
@@ -183,7 +183,7 @@ impl Bfq {
                 _ => ahead,
             };
         }
-        self.serving_position = self.last_position;
+        self.slot.position = self.last_position;
     }
 
     /// Counts a request as served.
@@ -193,7 +193,7 @@ impl Bfq {
         self.wf.serve(q, meta.sectors.into());
         self.measure_dispatch(meta);
         self.in_driver += 1;
-        self.note_served(cx, level, Kind::of(meta), meta.sectors);
+        self.groups.served(cx, level, meta, self.now);
     }
 
     /// Returns whether the request at `ahead` is preferred to the one at `behind`, with the head at `sector`.
@@ -281,10 +281,10 @@ mod tests {
 
         /// All that a plug may leave behind in the queue, the requests, the policy and the notes.
         fn left(&self) -> String {
-            let Bfq { queues, serving, slot, in_driver, rate, sampling, .. } = &self.bfq;
+            let Bfq { queues, slot, in_driver, rate, sampling, .. } = &self.bfq;
             let mut text = format!("{:?}\n", self.env.take_notes());
-            text += &format!("{serving} {:?} {in_driver} {rate:?} {sampling:?}", slot.idle);
-            text += &format!("{} {}", self.bfq.last_position, self.bfq.serving_position);
+            text += &format!("{} {:?} {in_driver} {rate:?} {sampling:?}", slot.queue, slot.idle);
+            text += &format!("{} {}", self.bfq.last_position, self.bfq.slot.position);
             for (rq, _) in &self.issued {
                 let Item { queue, proc, owner, sectors, state, since, due, .. } =
                     self.bfq.items[rq.index()];
@@ -353,7 +353,7 @@ mod tests {
     fn goes_after(options: &str, change: impl Fn(&mut Bfq, u32)) -> bool {
         let mut world = World::new(options, false);
         assert_eq!(world.plug(&[(0, 8)], false), [0]);
-        let q = world.bfq.serving;
+        let q = world.bfq.slot.queue;
         change(&mut world.bfq, q);
         let alloc = |sector| world.requests.alloc(IoMeta::new(Op::Read, sector, 8));
         let rqs = [8, 16].map(alloc).map(|rq| rq.expect("slots suffice"));

@@ -103,13 +103,13 @@ impl Scheduler for Bfq {
         self.items[into.index()].sectors = cx.requests.get(into).sectors;
         self.inherit(into, gone);
         let level = self.wf.level(self.items[gone.index()].queue);
-        self.note(cx, level, Kind::of(cx.requests.get(gone)), Event::Merged);
+        self.groups.note(cx, level, Kind::of(cx.requests.get(gone)), Event::Merged);
         self.remove_held(cx, gone);
         self.moved(cx, into);
     }
 
     fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
-        let serving = (self.serving != super::NOBODY).then_some(self.serving);
+        let serving = (self.slot.queue != super::NOBODY).then_some(self.slot.queue);
         let of_serving = |value: &dyn Fn(u32) -> u64| serving.map_or(0, value);
         out("queued", self.queued.into());
         out("dispatch", self.lists.len(super::HEAD) as u64);
@@ -145,7 +145,7 @@ impl Scheduler for Bfq {
         let meta = cx.requests.get(rq);
         self.items[rq.index()].sectors = meta.sectors;
         let level = self.wf.level(self.items[rq.index()].queue);
-        self.note(cx, level, Kind::of(meta), Event::Merged);
+        self.groups.note(cx, level, Kind::of(meta), Event::Merged);
         match edge {
             Grown::Back => {}
             Grown::Front { .. } | Grown::Discard => self.moved(cx, rq),
@@ -180,8 +180,9 @@ impl Scheduler for Bfq {
         if low_latency && !self.tunables.low_latency {
             self.end_all_raising();
         }
-        if self.tunables.slice_idle < slice_idle {
-            self.shorten_idling();
+        let q = self.slot.queue;
+        if q != super::NOBODY && self.tunables.slice_idle < slice_idle {
+            self.slot.shorten_idling(self.idle_span(q));
         }
         known
     }

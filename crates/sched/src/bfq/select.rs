@@ -2,7 +2,6 @@
 //! with a preference for the ones ahead of it, and at times the oldest.
 
 use super::budget::{self, Reason};
-use super::notes::Kind;
 use super::wf2q::Class;
 use super::{Bfq, HEAD, NOBODY, State, habits};
 use crate::{Cx, Pick};
@@ -32,20 +31,21 @@ impl Bfq {
 
     /// The queue to serve: usually the one in service. `None`: the device is kept idle for it.
     fn select(&mut self, cx: &Cx<'_>) -> Option<u32> {
-        if self.serving != NOBODY && self.is_timed_out() && self.may_end_for_time() {
+        if self.slot.queue != NOBODY && self.slot.is_timed_out(self.now) && self.may_end_for_time()
+        {
             self.expire(cx, Reason::Timeout);
         }
         loop {
-            if self.serving == NOBODY {
+            if self.slot.queue == NOBODY {
                 self.begin_slot(cx);
             }
-            let q = self.serving;
+            let q = self.slot.queue;
             match self.queues[q].next {
                 Some(next) if self.charge_of(q, next) > self.budget_left(q) => {
                     self.expire(cx, Reason::Exhausted);
                 }
                 Some(_) => {
-                    self.stop_idling(cx);
+                    self.slot.stop_idling(cx, &self.groups, self.now);
                     return Some(q);
                 }
                 // While the queue drains, no request arrives that is worth waiting for.
@@ -62,14 +62,14 @@ impl Bfq {
     /// idle for the queue and less than a third of its budget is left. False also if the queue is empty and worth
     /// waiting for.
     fn may_end_for_time(&self) -> bool {
-        let q = self.serving;
+        let q = self.slot.queue;
         self.time_counts() && !(self.queues[q].is_empty() && self.better_to_idle(q))
     }
 
     /// While the device is kept idle for the queue in service, time counts only if at least a third of its budget is
     /// left.
     pub(super) fn time_counts(&self) -> bool {
-        let q = self.serving;
+        let q = self.slot.queue;
         self.slot.idle.is_none() || budget::much_left(self.wf.budget(q), self.wf.service(q))
     }
 
@@ -88,7 +88,6 @@ impl Bfq {
     /// Begins the slot of the next queue.
     fn begin_slot(&mut self, cx: &Cx<'_>) {
         let q = self.wf.pick(self.now).expect("requests wait, so a queue is busy");
-        self.serving = q;
         self.warmth.another();
         self.queues[q].fifo_checked = false;
         self.forgive_waiting(q);
@@ -98,15 +97,10 @@ impl Bfq {
         } else {
             u64::from(self.wf.weight(q) / queue.priority.weight()).max(1)
         };
-        self.slot.began = self.now;
-        self.slot.ends = self.now + Nanos(self.tunables.timeout.0.saturating_mul(longer));
-        self.note_turn(cx, self.wf.level(q));
-    }
-
-    /// Returns whether the queue in service has used up its time.
-    #[inline]
-    pub(super) fn is_timed_out(&self) -> bool {
-        self.now >= self.slot.ends
+        let level = self.wf.level(q);
+        let length = Nanos(self.tunables.timeout.0.saturating_mul(longer));
+        self.slot.begin(q, level, self.now, length);
+        self.groups.turn(cx, level, self.now);
     }
 
     #[inline]
@@ -140,11 +134,11 @@ impl Bfq {
             queue.raising.served += charge;
         }
         self.wf.serve(q, charge);
-        if self.is_serving(q) {
+        if self.slot.is_of(q) {
             self.sample_dispatch(rq);
         }
         self.dispatch(cx, q, rq);
-        if self.is_serving(q) {
+        if self.slot.is_of(q) {
             self.review_raising(q);
             if self.wf.class(q) == Class::Idle && self.others_are_busy() {
                 self.expire(cx, Reason::Exhausted);
@@ -158,14 +152,14 @@ impl Bfq {
         let meta = *cx.requests.get(rq);
         self.queues[q].dispatched += 1;
         self.measure_dispatch(&meta);
-        if self.is_serving(q) {
-            self.serving_position = meta.end();
+        if self.slot.is_of(q) {
+            self.slot.position = meta.end();
         }
         self.in_driver += 1;
         self.items[rq.index()].state = State::Issued;
         let level = self.wf.level(q);
         self.take_out(q, rq, meta.sector);
-        self.note_served(cx, level, Kind::of(&meta), meta.sectors);
+        self.groups.served(cx, level, &meta, self.now);
         self.left_empty(cx, q);
     }
 
@@ -196,7 +190,7 @@ impl Bfq {
         self.in_driver += 1;
         let meta = cx.requests.get(rq);
         let level = self.wf.level(q);
-        self.note_served(cx, level, Kind::of(meta), meta.sectors);
+        self.groups.served(cx, level, meta, self.now);
         self.recount(q);
         rq
     }

@@ -6,7 +6,7 @@
 use super::procs::Key;
 use super::queue::Priority;
 use super::wf2q::{Class, ROOT};
-use super::{Bfq, NOBODY, QueueRef, Senders, budget, is_sync};
+use super::{Bfq, QueueRef, Senders, budget, is_sync};
 use crate::Cx;
 use alloc::vec::Vec;
 use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, Owner};
@@ -188,7 +188,7 @@ impl Bfq {
     pub(super) fn free_if_unused(&mut self, cx: &Cx<'_>, q: u32) {
         let queue = &self.queues[q];
         let unused = queue.live && queue.procs == 0 && queue.allocated == 0;
-        if !unused || q == self.serving {
+        if !unused || q == self.slot.queue {
             return;
         }
         if queue.busy {
@@ -215,13 +215,6 @@ impl Bfq {
     #[inline]
     pub(super) fn min_budget(&self) -> u64 {
         self.max_budget() / 32
-    }
-
-    /// Returns whether `q` is in service.
-    #[inline]
-    pub(super) fn is_serving(&self, q: u32) -> bool {
-        debug_assert!(q != NOBODY);
-        self.serving == q
     }
 }
 

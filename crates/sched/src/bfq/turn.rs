@@ -1,0 +1,90 @@
+//! The slot of the queue in service, and the time for which the device is kept idle for that queue.
+
+use super::NOBODY;
+use super::groups::Groups;
+use super::notes::Kind;
+use crate::{Cx, Event, StatsLevel};
+use blkmq_core::{Instant, Nanos};
+
+/// The queue in service, and its slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    /// The queue in service.
+    pub(super) queue: u32,
+    /// The level of that queue, which leaves service before it is moved.
+    level: u32,
+    pub(super) began: Instant,
+    /// The end of its time.
+    ends: Instant,
+    /// The end of the last request dispatched from a queue in service.
+    pub(super) position: u64,
+    /// The time until which the device is kept idle for the queue, if it is.
+    pub(super) idle: Option<Instant>,
+    /// The time at which that began.
+    pub(super) idle_began: Instant,
+    /// Statistics were on at that time.
+    idle_counted: bool,
+}
+
+impl Turn {
+    pub(super) const NONE: Self = Self {
+        queue: NOBODY,
+        level: NOBODY,
+        began: Instant::ZERO,
+        ends: Instant::ZERO,
+        position: 0,
+        idle: None,
+        idle_began: Instant::ZERO,
+        idle_counted: false,
+    };
+
+    /// Begins the slot of `queue`, on `level`.
+    pub(super) fn begin(&mut self, queue: u32, level: u32, now: Instant, length: Nanos) {
+        (self.queue, self.level) = (queue, level);
+        (self.began, self.ends) = (now, now + length);
+    }
+
+    /// No queue is in service.
+    pub(super) fn end(&mut self) {
+        (self.queue, self.level) = (NOBODY, NOBODY);
+    }
+
+    /// Returns whether `queue` is in service.
+    #[inline]
+    pub(super) fn is_of(&self, queue: u32) -> bool {
+        debug_assert!(queue != NOBODY);
+        self.queue == queue
+    }
+
+    /// Returns whether a queue of `level` is in service.
+    #[inline]
+    pub(super) fn is_on(&self, level: u32) -> bool {
+        self.level == level
+    }
+
+    /// Returns whether the queue in service has used up its time.
+    #[inline]
+    pub(super) fn is_timed_out(&self, now: Instant) -> bool {
+        now >= self.ends
+    }
+
+    /// Keeps the device idle for the queue in service, which is empty.
+    pub(super) fn begin_idling(&mut self, now: Instant, span: Nanos, stats: StatsLevel) {
+        self.idle = Some(now + span);
+        self.idle_began = now;
+        self.idle_counted = stats >= StatsLevel::Full;
+    }
+
+    #[inline]
+    pub(super) fn stop_idling(&mut self, cx: &Cx<'_>, groups: &Groups, now: Instant) {
+        if self.idle.take().is_some() && self.idle_counted {
+            let idle = Event::Idle(now.since(self.idle_began));
+            groups.note(cx, self.level, Kind::QUEUE, idle);
+        }
+    }
+
+    /// Shortens the current idling after the idle time was lowered to `span`.
+    pub(super) fn shorten_idling(&mut self, span: Nanos) {
+        self.idle = self.idle.map(|until| until.min(self.idle_began + span));
+    }
+}
