@@ -4,7 +4,7 @@ use super::budget::Reason;
 use super::notes::Kind;
 use super::queue::NO_LANE;
 use super::wf2q::{From, ROOT, When};
-use super::{Bfq, Item, NOBODY, State, habits, raising, senders};
+use super::{Bfq, Item, NOBODY, State, raising, senders};
 use crate::Cx;
 use blkmq_core::{IoMeta, Nanos, RequestId};
 
@@ -25,10 +25,8 @@ impl Bfq {
         if self.queues[q].sync {
             self.learn_habits(q);
         }
-        let rotational = self.rotational;
         let queue = &mut self.queues[q];
-        let far = habits::is_far(queue.last_end, meta.sector, meta.sectors, rotational);
-        queue.seeks.push(far);
+        queue.seeks.push(self.device.is_far(queue.last_end, meta));
         self.hold(rq, p, q, State::Queued, meta);
         self.add(cx, q, rq, meta);
         self.queues[q].last_end = meta.end();

@@ -71,7 +71,11 @@ impl Bfq {
         if self.queues[q].raising.is_raised() || !(slow || wasted) {
             return;
         }
-        let total = budget::charge_for_time(self.max_budget(), time, self.tunables.timeout);
+        let total = budget::charge_for_time(
+            self.device.max_budget(&self.tunables),
+            time,
+            self.tunables.timeout,
+        );
         let total = total.max(service);
         self.wf.set_budget(q, budget.max(total));
         if total > service {
@@ -88,16 +92,16 @@ impl Bfq {
         if !queue.sync {
             (false, time)
         } else if time < SHORT {
-            (seeky, if self.rotational { JUMP_ROTATIONAL } else { JUMP })
+            (seeky, if self.device.rotational { JUMP_ROTATIONAL } else { JUMP })
         } else if time > TELLING {
-            (service < self.max_budget() / 2, time)
+            (service < self.device.max_budget(&self.tunables) / 2, time)
         } else {
             (seeky, time)
         }
     }
 
     fn next_budget(&mut self, q: u32, reason: Reason) {
-        let max = self.max_budget();
+        let max = self.device.max_budget(&self.tunables);
         let queue = &self.queues[q];
         let (sync, raised) = (queue.sync, queue.raising.is_raised());
         let slot = Slot {
@@ -113,7 +117,7 @@ impl Bfq {
             return;
         }
         let mut budget = slot.next_budget();
-        if self.warmth.is_warm() && self.tunables.max_budget == 0 {
+        if self.device.warmth.is_warm() && self.tunables.max_budget == 0 {
             budget = budget.min(max);
         }
         self.queues[q].max_budget = budget;

@@ -4,7 +4,8 @@
 use super::budget::Reason;
 use super::notes::Kind;
 use super::queue::NO_LANE;
-use super::{Bfq, HEAD, State, idling};
+use super::weights::Weights;
+use super::{Bfq, HEAD, NOBODY, State};
 use crate::{Cx, Event};
 use blkmq_core::{Instant, Nanos, RequestId};
 
@@ -62,8 +63,14 @@ impl Bfq {
     pub(super) fn back(&mut self, cx: &Cx<'_>, rq: RequestId, completed: Instant) {
         let q = self.items[rq.index()].queue;
         self.sample_completion(q, rq, completed);
-        self.sample_device();
-        self.in_driver -= 1;
+        let sparse = if self.slot.queue == NOBODY {
+            None
+        } else {
+            let queue = &self.queues[self.slot.queue];
+            queue.short_think.then_some(queue.dispatched + queue.queued)
+        };
+        let (link, timeout) = (self.queues.link(q), self.tunables.timeout);
+        self.device.completed(link, completed, self.queued, sparse, timeout);
         let queue = &mut self.queues[q];
         queue.dispatched -= 1;
         queue.think.last_end = queue.think.last_end.max(completed);
@@ -71,12 +78,6 @@ impl Bfq {
             queue.idle_since = Some(completed);
             self.recount(q);
         }
-        let since = completed.since(self.last_completion);
-        if self.rate.completed(completed, since) {
-            self.adapt_budget();
-        }
-        self.last_completion = self.last_completion.max(completed);
-        self.last_completed = Some(self.queues.link(q));
         let queue = &self.queues[q];
         if queue.raising.soft_rt_due && queue.dispatched == 0 {
             self.expect_soft_rt(q);
@@ -105,22 +106,6 @@ impl Bfq {
         }
     }
 
-    /// Samples whether the device queues.
-    #[inline]
-    fn sample_device(&mut self) {
-        let sparse = if self.slot.queue == super::NOBODY {
-            None
-        } else {
-            let queue = &self.queues[self.slot.queue];
-            queue.short_think.then_some(queue.dispatched + queue.queued)
-        };
-        if self.rotational {
-            self.device.sample(self.in_driver, self.queued, sparse);
-        } else {
-            self.device.most = self.device.most.max(self.in_driver);
-        }
-    }
-
     /// Updates the counts that a queue contributes to: pending queues of its group, raised queues, queues of its
     /// weight.
     #[inline]
@@ -128,7 +113,7 @@ impl Bfq {
         let queue = &self.queues[q];
         let pending = queue.busy || queue.dispatched > 0;
         let raised = queue.raising.is_raised();
-        let weight = (pending && !raised).then(|| idling::Weights::index(queue.priority.weight()));
+        let weight = (pending && !raised).then(|| Weights::index(queue.priority.weight()));
         let counted_raised = queue.busy && raised;
         if queue.pending != pending {
             let level = self.wf.level(q);

@@ -110,12 +110,12 @@ impl Bfq {
             queue.injection.reset(now, short);
         }
         let known = queue.injection.baseline > Nanos::ZERO;
-        let meaningful = self.in_driver == 0 || (known && self.sampling.injected);
+        let meaningful = self.device.in_driver == 0 || (known && self.sampling.injected);
         let another = self.sampling.watched.is_some();
         let settled = queue.injection.lowered_before(now, SAMPLE);
         if q == self.slot.queue && meaningful && settled && !another {
             // Requests injected before it arrived count as long as they are in the device, because they delay it.
-            let injected = self.sampling.injected && self.in_driver > 0;
+            let injected = self.sampling.injected && self.device.in_driver > 0;
             self.sampling = Sampling { armed: true, since: now, watched: None, injected };
         }
     }
@@ -147,8 +147,8 @@ impl Bfq {
         let sample = Sample {
             total: completed.since(self.sampling.since),
             injected: self.sampling.injected,
-            alone: self.in_driver == 1,
-            most: self.device.most,
+            alone: self.device.in_driver == 1,
+            most: self.device.hw_tag.most,
         };
         self.queues[q].injection.learn(completed, &sample);
         self.sampling.watched = None;
@@ -202,7 +202,7 @@ impl Bfq {
             self.slot.idle.is_some() && self.now >= self.slot.idle_began + self.tunables.slice_idle;
         let Injection { limit, baseline, .. } = queue.injection;
         let limit = if limit == 0 && baseline == Nanos::ZERO && waited { 1 } else { limit };
-        if self.in_driver >= limit {
+        if self.device.in_driver >= limit {
             return None;
         }
         let fits = |other: &u32| {
@@ -217,7 +217,9 @@ impl Bfq {
     /// On a device without moving parts, one large request at a time is enough delay.
     fn too_large(&self, q: u32) -> bool {
         let next = self.queues[q].next.expect("it was found to have one");
-        !self.rotational && self.in_driver >= 1 && self.items[next.index()].sectors >= habits::LARGE
+        !self.device.rotational
+            && self.device.in_driver >= 1
+            && self.items[next.index()].sectors >= habits::LARGE
     }
 
     /// The process of a queue, if there is only one.

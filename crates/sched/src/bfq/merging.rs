@@ -44,7 +44,7 @@ impl Bfq {
             return self.merge(cx, p, q, twin);
         }
         // Without moving parts, proximity has no value.
-        if !self.rotational || self.busy_queues() < 2 || self.is_late(q) {
+        if !self.device.rotational || self.busy_queues() < 2 || self.is_late(q) {
             return q;
         }
         match self.neighbour(q, meta.sector) {
@@ -157,7 +157,7 @@ impl Bfq {
         if since > SERIES {
             self.last_created = Some(link);
         } else if since <= TOGETHER && self.begin_together(q, last) {
-            if self.rotational {
+            if self.device.rotational {
                 self.procs.at_mut(p).twin = Some(self.queues.link(last));
             } else {
                 self.queues[last].stable = true;
@@ -211,7 +211,7 @@ impl Bfq {
     /// The next request of a busy queue has changed: files it in the order in which other queues look for neighbours.
     #[inline]
     pub(super) fn refile(&mut self, q: u32) {
-        if !self.rotational {
+        if !self.device.rotational {
             return;
         }
         let queue = &self.queues[q];

@@ -15,6 +15,7 @@
 mod arrive;
 mod budget;
 mod depth;
+mod device;
 mod expire;
 mod finish;
 mod groups;
@@ -33,6 +34,7 @@ mod select;
 mod senders;
 mod tunables;
 mod turn;
+mod weights;
 pub mod wf2q;
 
 /// Values that a twin of this policy may share: it would gain nothing from an attribute, a priority or an average of
@@ -51,18 +53,17 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use blkmq_core::{Instant, IoFlags, IoMeta, RequestId};
-use budget::Warmth;
+use device::Device;
 use groups::Groups;
-use idling::{Device, Weights};
 use injection::Sampling;
 use merging::Positions;
 use procs::{Key, Procs};
 use queue::Queues;
-use rate::PeakRate;
 use senders::Burst;
 use tunables::ATTRIBUTES;
 use tunables::Tunables;
 use turn::Turn;
+use weights::Weights;
 use wf2q::Wf2q;
 
 /// The registry line.
@@ -141,7 +142,6 @@ struct Item {
 #[repr(align(128))]
 struct Bfq {
     tunables: Tunables,
-    rotational: bool,
     /// Scheduler tags: no more requests are held or in the device, but flushes.
     tags: u32,
     /// The time of the current call.
@@ -163,24 +163,14 @@ struct Bfq {
     slot: Turn,
     /// Requests in the orders of queues.
     queued: u32,
-    /// Requests in the device.
-    in_driver: u32,
     /// Busy queues by class, and the raised ones among them.
     busy: [u32; 3],
     raised_busy: u32,
     weights: Weights,
 
-    /// The end of the last dispatched request.
-    last_position: u64,
-    last_completion: Instant,
-    last_completed: Option<QueueRef>,
     last_created: Option<QueueRef>,
 
     device: Device,
-    rate: PeakRate,
-    warmth: Warmth,
-    /// The longest budget, from the rate of the device.
-    auto_budget: u64,
     burst: Burst,
     sampling: Sampling,
 }
@@ -203,7 +193,6 @@ impl Bfq {
         let lanes = shape.slots as usize + 1;
         Self {
             tunables: Tunables::new(options),
-            rotational: shape.rotational,
             tags: shape.nr_requests.saturating_mul(shape.hw_queues.into()),
             now: Instant::ZERO,
             wf: Wf2q::new(queues),
@@ -217,18 +206,11 @@ impl Bfq {
             positions: Positions::new(if shape.rotational { shape.slots } else { 0 }),
             slot: Turn::NONE,
             queued: 0,
-            in_driver: 0,
             busy: [0; 3],
             raised_busy: 0,
             weights: Weights::NEW,
-            last_position: 0,
-            last_completion: Instant::ZERO,
-            last_completed: None,
             last_created: None,
-            device: Device::NEW,
-            rate: PeakRate::new(shape.rotational),
-            warmth: Warmth::default(),
-            auto_budget: budget::DEFAULT,
+            device: Device::new(shape.rotational),
             burst: Burst::new(),
             sampling: Sampling::new(),
         }

@@ -7,7 +7,7 @@
 
 use super::notes::Kind;
 use super::tunables::Joining;
-use super::{Bfq, Item, NOBODY, State, arrive, habits, is_sync, raising};
+use super::{Bfq, Item, NOBODY, State, arrive, is_sync, raising};
 use crate::sorted::Sorted;
 use crate::{Cx, Used};
 use blkmq_core::{IoMeta, Nanos, RequestId};
@@ -80,7 +80,7 @@ impl Bfq {
         let known =
             proc.queue == Some(q) && proc.ioprio == io.ioprio && proc.group == Some(io.group);
         let joins = self.tunables.joining != Joining::Off
-            && (proc.twin.is_some() || (self.rotational && self.others_are_busy()));
+            && (proc.twin.is_some() || (self.device.rotational && self.others_are_busy()));
         (known && !joins).then_some(p)
     }
 
@@ -118,14 +118,16 @@ impl Bfq {
         let (mut next, mut next_sector) = (0, 0);
         for (nth, rq) in rqs.iter().enumerate() {
             let meta = cx.requests.get(*rq);
-            let far = habits::is_far(last_end, meta.sector, meta.sectors, self.rotational);
+            let far = self.device.is_far(last_end, meta);
             self.queues[q].seeks.push(far);
             last_end = meta.end();
             let (sectors, state) = (meta.sectors, State::Issued);
             let item = &mut self.items[rq.index()];
             assert!(item.state == State::Free, "{rq:?} took the slot of {:?}, in use", item.rq);
             *item = Item { rq: *rq, queue: q, proc: p, owner, sectors, state, since: now, due };
-            if nth == 0 || !self.ways().prefer_first(self.last_position, next_sector, meta.sector) {
+            if nth == 0
+                || !self.ways().prefer_first(self.device.last_position, next_sector, meta.sector)
+            {
                 (next, next_sector) = (nth as u8, meta.sector);
             }
             self.groups.queued(cx, level, Kind::of(meta), true, now);
@@ -168,7 +170,7 @@ impl Bfq {
         if let [rq] = rqs {
             order[0] = 0;
             self.serve_one(cx, q, level, *rq);
-            self.slot.position = self.last_position;
+            self.slot.position = self.device.last_position;
             return;
         }
         let mut sorted = Sorted::of(rqs.iter().map(|rq| cx.requests.get(*rq).sector), 0);
@@ -183,7 +185,7 @@ impl Bfq {
                 _ => ahead,
             };
         }
-        self.slot.position = self.last_position;
+        self.slot.position = self.device.last_position;
     }
 
     /// Counts a request as served.
@@ -191,8 +193,7 @@ impl Bfq {
     fn serve_one(&mut self, cx: &Cx<'_>, q: u32, level: u32, rq: RequestId) {
         let meta = cx.requests.get(rq);
         self.wf.serve(q, meta.sectors.into());
-        self.measure_dispatch(meta);
-        self.in_driver += 1;
+        self.device.dispatched(meta, self.now, self.tunables.timeout);
         self.groups.served(cx, level, meta, self.now);
     }
 
@@ -206,6 +207,7 @@ impl Bfq {
 mod tests {
     use super::super::FACTORY;
     use super::super::Senders;
+    use super::super::device::Device;
     use super::*;
     use crate::testkit::{Driver, LocalEnv};
     use crate::{At, Done, Options, PLUG, Pick, Requests, Scheduler, Shape, StatsLevel};
@@ -281,10 +283,11 @@ mod tests {
 
         /// All that a plug may leave behind in the queue, the requests, the policy and the notes.
         fn left(&self) -> String {
-            let Bfq { queues, slot, in_driver, rate, sampling, .. } = &self.bfq;
+            let Bfq { queues, slot, device, sampling, .. } = &self.bfq;
+            let Device { in_driver, rate, .. } = device;
             let mut text = format!("{:?}\n", self.env.take_notes());
             text += &format!("{} {:?} {in_driver} {rate:?} {sampling:?}", slot.queue, slot.idle);
-            text += &format!("{} {}", self.bfq.last_position, self.bfq.slot.position);
+            text += &format!("{} {}", device.last_position, self.bfq.slot.position);
             for (rq, _) in &self.issued {
                 let Item { queue, proc, owner, sectors, state, since, due, .. } =
                     self.bfq.items[rq.index()];

@@ -386,7 +386,7 @@ impl Bfq {
     /// A sync queue without waiting requests has got one.
     pub(super) fn look_for_waker(&mut self, q: u32) {
         let queue = &self.queues[q];
-        let Some(link) = self.last_completed else { return };
+        let Some(link) = self.device.last_completed else { return };
         let Some(suspect) = self.queues.follow(link) else { return };
         let alone = queue.queued == 0 && queue.dispatched == 0;
         if queue.short_think
@@ -394,7 +394,7 @@ impl Bfq {
             || suspect == q
             || self.queues[suspect].shared
             || queue.waker.queue == Some(link)
-            || self.now.since(self.last_completion) >= SOON
+            || self.now.since(self.device.last_completion) >= SOON
         {
             return;
         }
@@ -465,7 +465,7 @@ mod tests {
         let seen = |short_think, queued, dispatched| {
             let (mut bfq, q) = with_a_queue("");
             let other = add_queue(&mut bfq);
-            bfq.last_completed = Some(bfq.queues.link(other));
+            bfq.device.last_completed = Some(bfq.queues.link(other));
             let queue = &mut bfq.queues[q];
             (queue.short_think, queue.queued, queue.dispatched) = (short_think, queued, dispatched);
             bfq.look_for_waker(q);

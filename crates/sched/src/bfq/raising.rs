@@ -122,21 +122,21 @@ impl Bfq {
     }
 
     fn begin(&mut self, q: u32, interactive: bool) {
-        let preference = self.rate.preference();
+        let preference = self.device.rate.preference();
         let raising = &mut self.queues[q].raising;
         raising.served = 0;
         raising.interrupted = None;
         raising.period = if interactive { preference } else { SOFT_RT_PERIOD };
         self.set_factor(q, if interactive { INTERACTIVE } else { SOFT_RT });
         // It is preferred, but not for long at a time; nor if another request comes before its turn does.
-        let short = 2 * self.min_budget();
+        let short = 2 * (self.device.max_budget(&self.tunables) / 32);
         self.wf.set_budget(q, self.wf.budget(q).min(short));
         let longest = &mut self.queues[q].max_budget;
         *longest = short.min(*longest);
     }
 
     fn go_on(&mut self, q: u32, looks: Looks) {
-        let (now, preference) = (self.now, self.rate.preference());
+        let (now, preference) = (self.now, self.device.rate.preference());
         let queue = &mut self.queues[q];
         if looks.interactive {
             queue.raising.period = preference;
@@ -163,7 +163,7 @@ impl Bfq {
         }
         let rare = self.now > queue.raising.started + ASYNC_PAUSE;
         if self.tunables.low_latency && !queue.raising.is_raised() && rare {
-            self.queues[q].raising.period = self.rate.preference();
+            self.queues[q].raising.period = self.device.rate.preference();
             self.set_factor(q, INTERACTIVE);
             self.recount(q);
         }
@@ -182,8 +182,10 @@ impl Bfq {
             self.end_raising(q);
         } else if raising.is_over(now) || jumps {
             match raising.interrupted {
-                Some(since) if raising.is_soft_rt() && now <= since + self.rate.preference() => {
-                    let preference = self.rate.preference();
+                Some(since)
+                    if raising.is_soft_rt() && now <= since + self.device.rate.preference() =>
+                {
+                    let preference = self.device.rate.preference();
                     let raising = &mut self.queues[q].raising;
                     (raising.started, raising.period) = (since, preference);
                     self.set_factor(q, INTERACTIVE);
@@ -296,7 +298,7 @@ mod tests {
 
     #[test]
     fn an_interrupted_interactive_period_is_taken_up_until_its_end() {
-        let period = with_a_queue("").0.rate.preference();
+        let period = with_a_queue("").0.device.rate.preference();
         lasts(at(3), period, |now| {
             let (mut bfq, q) = with_a_queue("");
             bfq.set_factor(q, SOFT_RT);

@@ -113,14 +113,14 @@ impl Scheduler for Bfq {
         let of_serving = |value: &dyn Fn(u32) -> u64| serving.map_or(0, value);
         out("queued", self.queued.into());
         out("dispatch", self.lists.len(super::HEAD) as u64);
-        out("in_driver", self.in_driver.into());
+        out("in_driver", self.device.in_driver.into());
         let names = ["rt_busy", "be_busy", "idle_busy"];
         names.into_iter().zip(self.busy).for_each(|(name, busy)| out(name, busy.into()));
         out("queues", self.queues.len().into());
         out("raised_busy", self.raised_busy.into());
         out("groups_pending", self.groups.pending().into());
-        out("max_budget", self.max_budget());
-        out("peak_rate", self.rate.peak());
+        out("max_budget", self.device.max_budget(&self.tunables));
+        out("peak_rate", self.device.rate.peak());
         out("serving", serving.is_some().into());
         out("serving_budget", of_serving(&|q| self.wf.budget(q)));
         out("serving_service", of_serving(&|q| self.wf.service(q)));
@@ -175,7 +175,7 @@ impl Scheduler for Bfq {
         let known = self.tunables.set(name, value);
         let Tunables { timeout: new_timeout, max_budget: new_max, .. } = self.tunables;
         if new_timeout != timeout || (new_max == 0 && max_budget != 0) {
-            self.adapt_budget();
+            self.device.adapt_budget(new_timeout);
         }
         if low_latency && !self.tunables.low_latency {
             self.end_all_raising();

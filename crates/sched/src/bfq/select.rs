@@ -3,9 +3,9 @@
 
 use super::budget::{self, Reason};
 use super::wf2q::Class;
-use super::{Bfq, HEAD, NOBODY, State, habits};
+use super::{Bfq, HEAD, NOBODY, State};
 use crate::{Cx, Pick};
-use blkmq_core::{Instant, IoMeta, Nanos, RequestId};
+use blkmq_core::{Instant, Nanos, RequestId};
 
 /// The factor by which async I/O is charged, where that harms no queue, because no submitter waits for it.
 const ASYNC_COSTS: u64 = 3;
@@ -18,7 +18,7 @@ impl Bfq {
         if self.queued == 0 {
             return Pick::Empty;
         }
-        if self.tunables.strict && self.in_driver > 0 {
+        if self.tunables.strict && self.device.in_driver > 0 {
             return Pick::WaitCompletion;
         }
         match self.select(cx) {
@@ -88,7 +88,7 @@ impl Bfq {
     /// Begins the slot of the next queue.
     fn begin_slot(&mut self, cx: &Cx<'_>) {
         let q = self.wf.pick(self.now).expect("requests wait, so a queue is busy");
-        self.warmth.another();
+        self.device.warmth.another();
         self.queues[q].fifo_checked = false;
         self.forgive_waiting(q);
         let queue = &self.queues[q];
@@ -151,33 +151,15 @@ impl Bfq {
     fn dispatch(&mut self, cx: &Cx<'_>, q: u32, rq: RequestId) {
         let meta = *cx.requests.get(rq);
         self.queues[q].dispatched += 1;
-        self.measure_dispatch(&meta);
+        self.device.dispatched(&meta, self.now, self.tunables.timeout);
         if self.slot.is_of(q) {
             self.slot.position = meta.end();
         }
-        self.in_driver += 1;
         self.items[rq.index()].state = State::Issued;
         let level = self.wf.level(q);
         self.take_out(q, rq, meta.sector);
         self.groups.served(cx, level, &meta, self.now);
         self.left_empty(cx, q);
-    }
-
-    /// A request goes to the device, which is counted there afterwards: updates the device's rate.
-    #[inline]
-    pub(super) fn measure_dispatch(&mut self, meta: &IoMeta) {
-        let far = habits::is_far(self.last_position, meta.sector, meta.sectors, self.rotational);
-        let changed = self.rate.dispatched(&super::rate::Dispatch {
-            now: self.now,
-            sectors: meta.sectors,
-            far,
-            in_driver: self.in_driver,
-            last_completion: self.last_completion,
-        });
-        if changed {
-            self.adapt_budget();
-        }
-        self.last_position = meta.end();
     }
 
     /// Issues a requeued request, or one that goes ahead of everything.
@@ -187,18 +169,12 @@ impl Bfq {
         item.state = State::Issued;
         let q = item.queue;
         self.queues[q].dispatched += 1;
-        self.in_driver += 1;
+        self.device.in_driver += 1;
         let meta = cx.requests.get(rq);
         let level = self.wf.level(q);
         self.groups.served(cx, level, meta, self.now);
         self.recount(q);
         rq
-    }
-
-    /// The rate, or the duration of a slot, has changed.
-    pub(super) fn adapt_budget(&mut self) {
-        // Budgets stay far below the values at which virtual time would overflow.
-        self.auto_budget = self.rate.sectors_in(self.tunables.timeout).clamp(1, i32::MAX as u64);
     }
 }
 
@@ -254,7 +230,7 @@ impl Bfq {
             Some(old) if queue.next_is_due => old,
             Some(old) => {
                 let at = self.order.filed(old).expect("the next request is in the order").1;
-                let first = self.ways().prefer_first(self.last_position, at, sector);
+                let first = self.ways().prefer_first(self.device.last_position, at, sector);
                 if first { old } else { new }
             }
             None => new,

@@ -6,7 +6,7 @@
 use super::procs::Key;
 use super::queue::Priority;
 use super::wf2q::{Class, ROOT};
-use super::{Bfq, QueueRef, Senders, budget, is_sync};
+use super::{Bfq, QueueRef, Senders, is_sync};
 use crate::Cx;
 use alloc::vec::Vec;
 use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, Owner};
@@ -100,7 +100,7 @@ impl Bfq {
     ) -> u32 {
         let q = self.queues.add(self.now);
         self.wf.attach(q, level, priority.class, priority.weight());
-        let max_budget = 2 * self.max_budget() / 3;
+        let max_budget = 2 * self.device.max_budget(&self.tunables) / 3;
         let of_threads = self.procs.at(p).key.is_thread();
         let queue = &mut self.queues[q];
         queue.of_threads = of_threads;
@@ -198,23 +198,6 @@ impl Bfq {
         self.recount(q);
         self.burst.leave(self.queues.link(q));
         self.queues.remove(q);
-    }
-
-    /// The longest budget of any queue.
-    #[inline]
-    pub(super) fn max_budget(&self) -> u64 {
-        if self.tunables.max_budget > 0 {
-            self.tunables.max_budget
-        } else if self.warmth.is_warm() {
-            self.auto_budget
-        } else {
-            budget::DEFAULT
-        }
-    }
-
-    #[inline]
-    pub(super) fn min_budget(&self) -> u64 {
-        self.max_budget() / 32
     }
 }
 
