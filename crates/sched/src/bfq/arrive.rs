@@ -1,10 +1,10 @@
 //! The arrival of a request (`spec/bfq.md` section 5).
 
 use super::budget::Reason;
+use super::held::{Item, State, Ways};
 use super::notes::Kind;
-use super::queue::NO_LANE;
 use super::wf2q::{From, ROOT, When};
-use super::{Bfq, Item, NOBODY, State, raising, senders};
+use super::{Bfq, NOBODY, raising, senders};
 use crate::Cx;
 use blkmq_core::{IoMeta, Nanos, RequestId};
 
@@ -38,10 +38,8 @@ impl Bfq {
     /// Records the state of a request that is held from now on.
     #[inline]
     pub(super) fn hold(&mut self, rq: RequestId, p: u32, q: u32, state: State, meta: &IoMeta) {
-        let item = &mut self.items[rq.index()];
-        assert!(item.state == State::Free, "{rq:?} took the slot of {:?}, still in use", item.rq);
         let expire = self.tunables.fifo_expire[usize::from(self.queues[q].sync)];
-        *item = Item {
+        self.held.hold(Item {
             rq,
             queue: q,
             proc: p,
@@ -50,7 +48,7 @@ impl Bfq {
             state,
             since: self.now,
             due: self.now + expire,
-        };
+        });
         self.procs.begin(p);
         self.queues[q].allocated += 1;
     }
@@ -81,7 +79,7 @@ impl Bfq {
     /// Adds a request to its queue.
     fn add(&mut self, cx: &Cx<'_>, q: u32, rq: RequestId, meta: &IoMeta) {
         if self.queues[q].is_empty() {
-            self.first_of(q);
+            self.sample_first(q);
         }
         let now = self.now;
         let queue = &mut self.queues[q];
@@ -90,12 +88,8 @@ impl Bfq {
             let idle = if idle { now.since(queue.think.last_end) } else { Nanos::ZERO };
             queue.share.arrived(now, idle);
         }
-        let lane = self.queues[q].lane as usize;
-        self.order.insert(lane, meta.sector, rq);
-        self.lists.push_back(lane, rq);
-        let queue = &mut self.queues[q];
-        queue.queued += 1;
-        self.queued += 1;
+        self.held.file(&mut self.queues[q], rq, meta.sector);
+        let queue = &self.queues[q];
         let factor = queue.raising.factor;
         let another = self.compete(q, rq, meta.sector);
         let level = self.wf.level(q);
@@ -116,12 +110,11 @@ impl Bfq {
         }
     }
 
-    /// The first request of a queue that had none waiting.
-    fn first_of(&mut self, q: u32) {
-        if self.queues[q].lane == NO_LANE {
-            self.queues[q].lane = self.lanes.pop().expect("there is a lane for each request");
-        }
-        self.sample_first(q);
+    /// The request `rq`, at `sector`, competes with the next request of `q`. Returns whether the next one has changed.
+    #[inline]
+    pub(super) fn compete(&mut self, q: u32, rq: RequestId, sector: u64) -> bool {
+        let (head, ways) = (self.device.last_position, Ways::of(&self.tunables));
+        self.held.compete(&mut self.queues[q], rq, sector, head, ways)
     }
 
     /// A queue that had no request waiting gets one: samples its arrival for wakers and injection.

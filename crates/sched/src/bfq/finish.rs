@@ -2,10 +2,10 @@
 //! device returns (`spec/bfq.md` section 7).
 
 use super::budget::Reason;
+use super::held::{State, Ways};
 use super::notes::Kind;
-use super::queue::NO_LANE;
 use super::weights::Weights;
-use super::{Bfq, HEAD, NOBODY, State};
+use super::{Bfq, NOBODY};
 use crate::{Cx, Event};
 use blkmq_core::{Instant, Nanos, RequestId};
 
@@ -13,17 +13,9 @@ impl Bfq {
     /// Takes a waiting request, filed at `sector`, out of the order of its queue, and finds the next one.
     #[inline]
     pub(super) fn take_out(&mut self, q: u32, rq: RequestId, sector: u64) {
-        self.order.remove(rq);
-        self.lists.remove(rq);
-        let queue = &mut self.queues[q];
-        queue.queued -= 1;
-        self.queued -= 1;
-        if queue.next == Some(rq) {
-            self.choose_after(q, sector);
+        let ways = Ways::of(&self.tunables);
+        if self.held.take_out(&mut self.queues[q], rq, sector, self.now, ways) {
             self.next_changed(q);
-        }
-        if self.queues[q].is_empty() {
-            self.lanes.push(core::mem::replace(&mut self.queues[q].lane, NO_LANE));
         }
         self.refile(q);
     }
@@ -39,14 +31,14 @@ impl Bfq {
 
     /// A held request was withdrawn, or fused into another one.
     pub(super) fn remove_held(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        let item = self.items[rq.index()];
+        let item = self.held[rq];
         assert!(item.rq == rq, "{rq:?} is not held");
         let (q, meta) = (item.queue, cx.requests.get(rq));
         let level = self.wf.level(q);
         match item.state {
-            State::Head => self.lists.remove(rq),
+            State::Head => self.held.take_head(rq),
             State::Queued => {
-                let (_, sector) = self.order.filed(rq).expect("it waits in the order");
+                let sector = self.held.sector(rq).expect("it waits in the order");
                 self.take_out(q, rq, sector);
             }
             State::Free | State::Issued => panic!("{rq:?} is not held"),
@@ -55,13 +47,13 @@ impl Bfq {
         if item.state == State::Queued {
             self.left_empty(cx, q);
         }
-        self.items[rq.index()].state = State::Free;
+        self.held[rq].state = State::Free;
         self.release(cx, item.proc, q);
     }
 
     /// An issued request is back from the device.
     pub(super) fn back(&mut self, cx: &Cx<'_>, rq: RequestId, completed: Instant) {
-        let q = self.items[rq.index()].queue;
+        let q = self.held[rq].queue;
         self.sample_completion(q, rq, completed);
         let sparse = if self.slot.queue == NOBODY {
             None
@@ -70,7 +62,7 @@ impl Bfq {
             queue.short_think.then_some(queue.dispatched + queue.queued)
         };
         let (link, timeout) = (self.queues.link(q), self.tunables.timeout);
-        self.device.completed(link, completed, self.queued, sparse, timeout);
+        self.device.completed(link, completed, self.held.queued, sparse, timeout);
         let queue = &mut self.queues[q];
         queue.dispatched -= 1;
         queue.think.last_end = queue.think.last_end.max(completed);
@@ -142,9 +134,8 @@ impl Bfq {
 
     /// Inserts a requeued request, or one that goes ahead of everything.
     pub(super) fn push_head(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.lists.push_front(HEAD, rq);
-        self.items[rq.index()].state = State::Head;
-        let q = self.items[rq.index()].queue;
+        self.held.push_head(rq);
+        let q = self.held[rq].queue;
         let (level, kind) = (self.wf.level(q), Kind::of(cx.requests.get(rq)));
         self.groups.queued(cx, level, kind, self.slot.is_on(level), self.now);
     }
@@ -157,7 +148,7 @@ impl Bfq {
         issued: Instant,
         completed: Instant,
     ) {
-        let item = &self.items[rq.index()];
+        let item = &self.held[rq];
         let meta = cx.requests.get(rq);
         let bytes = meta.sectors.saturating_mul(blkmq_core::SECTOR_SIZE);
         let (wait, service): (Nanos, Nanos) = (issued.since(item.since), completed.since(issued));

@@ -2,11 +2,10 @@
 //!
 //! The name of a removed group leads to its parent, for I/O that still arrives under it.
 
+use super::Bfq;
 use super::budget::Reason;
 use super::notes::Kind;
-use super::queue::NO_LANE;
 use super::wf2q::{From, Keep, ROOT, When};
-use super::{Bfq, HEAD};
 use crate::{Cx, GroupChange};
 use alloc::vec::Vec;
 use blkmq_core::{GroupIndex, Instant};
@@ -173,7 +172,11 @@ impl Bfq {
             self.groups.end(old);
         }
         self.wf.move_to(q, level);
-        self.move_notes(cx, q, old, level);
+        for rq in self.held.waiting(q, self.queues[q].lane) {
+            let kind = Kind::of(cx.requests.get(rq));
+            self.groups.unqueued(cx, old, kind, self.now);
+            self.groups.queued(cx, level, kind, self.slot.is_on(level), self.now);
+        }
         if busy {
             self.wf.activate(q, From::Now, self.now);
             self.busy[self.wf.class(q) as usize] += 1;
@@ -181,23 +184,6 @@ impl Bfq {
         }
         self.recount(q);
         self.refile(q);
-    }
-
-    /// The waiting requests of `q` belong to another group from now on.
-    fn move_notes(&mut self, cx: &Cx<'_>, q: u32, old: u32, new: u32) {
-        let lane = self.queues[q].lane;
-        let lists = [Some(HEAD), (lane != NO_LANE).then_some(lane as usize)];
-        for list in lists.into_iter().flatten() {
-            let mut at = self.lists.front(list);
-            while let Some(rq) = at {
-                if self.items[rq.index()].queue == q {
-                    let kind = Kind::of(cx.requests.get(rq));
-                    self.groups.unqueued(cx, old, kind, self.now);
-                    self.groups.queued(cx, new, kind, self.slot.is_on(new), self.now);
-                }
-                at = self.lists.behind(rq);
-            }
-        }
     }
 }
 

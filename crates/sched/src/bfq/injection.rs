@@ -179,7 +179,7 @@ impl Bfq {
         let shared = self.procs.find(self.async_key(proc))?;
         let queue = self.procs.at(shared).queue?;
         let next = self.queues[queue].next?;
-        let own = self.items[next.index()].owner == self.procs.at(proc).key;
+        let own = self.held[next].owner == self.procs.at(proc).key;
         (own && self.can_be_injected(queue)).then_some(queue)
     }
 
@@ -219,7 +219,7 @@ impl Bfq {
         let next = self.queues[q].next.expect("it was found to have one");
         !self.device.rotational
             && self.device.in_driver >= 1
-            && self.items[next.index()].sectors >= habits::LARGE
+            && self.held[next].sectors >= habits::LARGE
     }
 
     /// The process of a queue, if there is only one.

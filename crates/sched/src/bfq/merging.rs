@@ -71,7 +71,7 @@ impl Bfq {
         let behind = self.positions.0.before(lane, sector);
         let mut found = [ahead, behind].map(|f| f.filter(|f| close(f.sector)));
         found.sort_by_key(|f| f.map_or(u64::MAX, |f| f.sector.abs_diff(sector)));
-        let queues = found.into_iter().flatten().map(|f| self.items[f.rq.index()].queue);
+        let queues = found.into_iter().flatten().map(|f| self.held[f.rq].queue);
         queues.into_iter().find(|other| self.may_join(q, *other))
     }
 
@@ -219,7 +219,7 @@ impl Bfq {
             self.unfile(q);
             let next = self.queues[q].next;
             if let Some(rq) = next.filter(|_| self.queues[q].sync && self.queues[q].busy) {
-                let sector = self.order.filed(rq).expect("the next request is in the order").1;
+                let sector = self.held.sector(rq).expect("the next request is in the order");
                 self.positions.0.insert(self.position_lane(q), sector, rq);
                 self.queues[q].filed = next;
             }

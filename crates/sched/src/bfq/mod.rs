@@ -20,6 +20,7 @@ mod expire;
 mod finish;
 mod groups;
 mod habits;
+mod held;
 mod idling;
 mod injection;
 mod merging;
@@ -47,17 +48,15 @@ pub mod values {
     pub use super::tunables::{Joining, Tunables};
 }
 
-use crate::index::{Lists, SectorIndex};
 use crate::{Cx, Factory, Options, Scope, Shape};
 use alloc::boxed::Box;
-use alloc::vec;
-use alloc::vec::Vec;
-use blkmq_core::{Instant, IoFlags, IoMeta, RequestId};
+use blkmq_core::{Instant, IoFlags, IoMeta};
 use device::Device;
 use groups::Groups;
+use held::Held;
 use injection::Sampling;
 use merging::Positions;
-use procs::{Key, Procs};
+use procs::Procs;
 use queue::Queues;
 use senders::Burst;
 use tunables::ATTRIBUTES;
@@ -78,8 +77,6 @@ pub const FACTORY: Factory = Factory {
 
 /// The number of the queue in service when there is none.
 const NOBODY: u32 = u32::MAX;
-/// The list of requeued requests and of requests that go ahead of everything. Lanes have the numbers above.
-const HEAD: usize = 0;
 /// The least number of processes that are remembered.
 const PROCS: u32 = 1_024;
 
@@ -87,19 +84,6 @@ const PROCS: u32 = 1_024;
 #[inline]
 fn is_sync(io: &IoMeta) -> bool {
     io.flags.intersects(IoFlags::SYNC | IoFlags::FUA | IoFlags::PREFLUSH)
-}
-
-/// The place of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    /// None: its slot is free.
-    Free,
-    /// In the list of requests that go ahead of everything.
-    Head,
-    /// In the order of its queue.
-    Queued,
-    /// In the device.
-    Issued,
 }
 
 /// A reference to a queue that may have been freed since.
@@ -118,32 +102,11 @@ enum Senders {
     Many,
 }
 
-/// The state of a slot's request beyond its metadata, from insertion to completion.
-#[derive(Clone, Copy)]
-struct Item {
-    rq: RequestId,
-    queue: u32,
-    proc: u32,
-    /// The process that it comes from, async or not.
-    owner: Key,
-    /// Its length, so that it need not be looked up.
-    sectors: u32,
-    state: State,
-    /// The time of its insertion.
-    since: Instant,
-    /// The time from which it goes ahead of the order of its queue.
-    due: Instant,
-}
-
-/// Invariant: a held request is in exactly one list of `lists`; if that is a lane, it is in the same lane of `order`,
-/// and the lane belongs to its queue, which is busy. `queued` of each queue, and of the scheduler, count the
-/// requests.
+/// The policy.
 // Cache lines of its own: there may be one instance for each hardware queue, each written by another thread.
 #[repr(align(128))]
 struct Bfq {
     tunables: Tunables,
-    /// Scheduler tags: no more requests are held or in the device, but flushes.
-    tags: u32,
     /// The time of the current call.
     now: Instant,
 
@@ -151,18 +114,10 @@ struct Bfq {
     queues: Queues,
     procs: Procs,
     groups: Groups,
-    items: Box<[Item]>,
-    /// A FIFO per lane, and [`HEAD`].
-    lists: Lists,
-    /// A sector order per lane.
-    order: SectorIndex,
-    /// Unassigned lanes.
-    lanes: Vec<u32>,
+    held: Held,
     positions: Positions,
 
     slot: Turn,
-    /// Requests in the orders of queues.
-    queued: u32,
     /// Busy queues by class, and the raised ones among them.
     busy: [u32; 3],
     raised_busy: u32,
@@ -177,35 +132,19 @@ struct Bfq {
 
 impl Bfq {
     fn new(shape: &Shape, options: &Options) -> Self {
-        let nothing = Item {
-            rq: RequestId::new(0, 0),
-            queue: NOBODY,
-            proc: NOBODY,
-            owner: Key::process(blkmq_core::Owner(0)),
-            sectors: 0,
-            state: State::Free,
-            since: Instant::ZERO,
-            due: Instant::ZERO,
-        };
         let procs = PROCS.max(shape.slots.saturating_mul(2));
         // Each queue has a process or a request, or is in service.
         let queues = procs + shape.slots + 2;
-        let lanes = shape.slots as usize + 1;
         Self {
             tunables: Tunables::new(options),
-            tags: shape.nr_requests.saturating_mul(shape.hw_queues.into()),
             now: Instant::ZERO,
             wf: Wf2q::new(queues),
             queues: Queues::new(queues),
             procs: Procs::new(procs),
             groups: Groups::new(),
-            items: vec![nothing; shape.slots as usize].into_boxed_slice(),
-            lists: Lists::new(shape.slots, lanes),
-            order: SectorIndex::new(shape.slots, lanes),
-            lanes: (1..=shape.slots).rev().collect(),
+            held: Held::new(shape),
             positions: Positions::new(if shape.rotational { shape.slots } else { 0 }),
             slot: Turn::NONE,
-            queued: 0,
             busy: [0; 3],
             raised_busy: 0,
             weights: Weights::NEW,

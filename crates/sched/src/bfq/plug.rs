@@ -5,9 +5,10 @@
 //! `select.rs`. The lists, the order by sector and the checks of the slot are not needed for requests that come and go in
 //! one call. Whatever might make a difference between two requests of the plug sends all of them the long way.
 
+use super::held::{Item, State, Ways};
 use super::notes::Kind;
 use super::tunables::Joining;
-use super::{Bfq, Item, NOBODY, State, arrive, is_sync, raising};
+use super::{Bfq, NOBODY, arrive, is_sync, raising};
 use crate::sorted::Sorted;
 use crate::{Cx, Used};
 use blkmq_core::{IoMeta, Nanos, RequestId};
@@ -114,7 +115,8 @@ impl Bfq {
         let level = self.wf.level(q);
         let due = now + self.tunables.fifo_expire[1];
         let owner = self.procs.at(p).key;
-        let mut last_end = queue.last_end;
+        let (head, ways) = (self.device.last_position, Ways::of(&self.tunables));
+        let mut last_end = self.queues[q].last_end;
         let (mut next, mut next_sector) = (0, 0);
         for (nth, rq) in rqs.iter().enumerate() {
             let meta = cx.requests.get(*rq);
@@ -122,12 +124,17 @@ impl Bfq {
             self.queues[q].seeks.push(far);
             last_end = meta.end();
             let (sectors, state) = (meta.sectors, State::Issued);
-            let item = &mut self.items[rq.index()];
-            assert!(item.state == State::Free, "{rq:?} took the slot of {:?}, in use", item.rq);
-            *item = Item { rq: *rq, queue: q, proc: p, owner, sectors, state, since: now, due };
-            if nth == 0
-                || !self.ways().prefer_first(self.device.last_position, next_sector, meta.sector)
-            {
+            self.held.hold(Item {
+                rq: *rq,
+                queue: q,
+                proc: p,
+                owner,
+                sectors,
+                state,
+                since: now,
+                due,
+            });
+            if nth == 0 || !ways.prefer_first(head, next_sector, meta.sector) {
                 (next, next_sector) = (nth as u8, meta.sector);
             }
             self.groups.queued(cx, level, Kind::of(meta), true, now);
@@ -199,7 +206,7 @@ impl Bfq {
 
     /// Returns whether the request at `ahead` is preferred to the one at `behind`, with the head at `sector`.
     fn prefers(&self, sector: u64, sorted: &Sorted, ahead: u32, behind: u32) -> bool {
-        self.ways().prefer_first(sector, sorted.sector(ahead), sorted.sector(behind))
+        Ways::of(&self.tunables).prefer_first(sector, sorted.sector(ahead), sorted.sector(behind))
     }
 }
 
@@ -278,7 +285,7 @@ mod tests {
         }
 
         fn holds_none(&self) -> bool {
-            self.bfq.queued == 0
+            self.bfq.held.queued == 0
         }
 
         /// All that a plug may leave behind in the queue, the requests, the policy and the notes.
@@ -290,7 +297,7 @@ mod tests {
             text += &format!("{} {}", device.last_position, self.bfq.slot.position);
             for (rq, _) in &self.issued {
                 let Item { queue, proc, owner, sectors, state, since, due, .. } =
-                    self.bfq.items[rq.index()];
+                    self.bfq.held[*rq];
                 text +=
                     &format!("\n{queue} {proc} {owner:?} {sectors} {state:?} {since:?} {due:?}");
             }

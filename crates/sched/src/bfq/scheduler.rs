@@ -1,43 +1,29 @@
 //! The [`Scheduler`] contract: dispatches the calls of the engine to the parts of the policy.
 
+use super::Bfq;
+use super::held::State;
 use super::notes::Kind;
 use super::tunables::Tunables;
-use super::{Bfq, State};
 use crate::{
     Admission, At, Cx, Done, Event, Facts, Fresh, GroupChange, Grown, Pick, Scheduler, Used,
 };
 use blkmq_core::{HwQueue, IoMeta, Owner, RequestId};
 
 impl Bfq {
-    /// The start of `rq` has changed: files it again.
+    /// The start of `rq` may have changed: files it again.
     fn moved(&mut self, cx: &Cx<'_>, rq: RequestId) {
         let sector = cx.requests.get(rq).sector;
-        let Some((lane, filed)) = self.order.filed(rq) else { return };
-        if filed == sector {
+        if !self.held.refile(rq, sector) {
             return;
         }
-        let q = self.items[rq.index()].queue;
+        let q = self.held[rq].queue;
         if self.queues[q].filed == Some(rq) {
             self.unfile(q);
         }
-        self.order.remove(rq);
-        self.order.insert(lane, sector, rq);
         if self.queues[q].next != Some(rq) && self.compete(q, rq, sector) {
             self.next_changed(q);
         }
         self.refile(q);
-    }
-
-    /// The survivor of two requests gets the earlier due time, and the place in line that goes with it.
-    fn inherit(&mut self, into: RequestId, gone: RequestId) {
-        let (kept, lost) = (self.items[into.index()], self.items[gone.index()]);
-        let same_line = self.lists.list_of(into) == self.lists.list_of(gone);
-        if lost.due < kept.due && same_line {
-            self.lists.remove(into);
-            self.lists.insert_before(into, gone);
-            self.items[into.index()].due = lost.due;
-        }
-        self.items[into.index()].since = kept.since.min(lost.since);
     }
 }
 
@@ -54,7 +40,7 @@ impl Scheduler for Bfq {
 
     fn insert(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
         self.enter(cx);
-        let item = &self.items[rq.index()];
+        let item = &self.held[rq];
         if item.state == State::Issued {
             assert!(item.rq == rq, "{rq:?} took the slot of {:?}, still issued", item.rq);
             self.back(cx, rq, cx.now);
@@ -83,13 +69,13 @@ impl Scheduler for Bfq {
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
         self.enter(cx);
-        let item = self.items[done.rq.index()];
+        let item = self.held[done.rq];
         let issued = (item.state, item.rq) == (State::Issued, done.rq);
         assert!(issued, "{:?} completed without being issued", done.rq);
         let completed = done.completed.min(self.now);
         self.note_completed(cx, done.rq, done.issued, completed);
         self.back(cx, done.rq, completed);
-        self.items[done.rq.index()].state = State::Free;
+        self.held[done.rq].state = State::Free;
         self.release(cx, item.proc, item.queue);
     }
 
@@ -100,9 +86,9 @@ impl Scheduler for Bfq {
 
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
         self.enter(cx);
-        self.items[into.index()].sectors = cx.requests.get(into).sectors;
-        self.inherit(into, gone);
-        let level = self.wf.level(self.items[gone.index()].queue);
+        self.held[into].sectors = cx.requests.get(into).sectors;
+        self.held.inherit(into, gone);
+        let level = self.wf.level(self.held[gone].queue);
         self.groups.note(cx, level, Kind::of(cx.requests.get(gone)), Event::Merged);
         self.remove_held(cx, gone);
         self.moved(cx, into);
@@ -111,8 +97,8 @@ impl Scheduler for Bfq {
     fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
         let serving = (self.slot.queue != super::NOBODY).then_some(self.slot.queue);
         let of_serving = |value: &dyn Fn(u32) -> u64| serving.map_or(0, value);
-        out("queued", self.queued.into());
-        out("dispatch", self.lists.len(super::HEAD) as u64);
+        out("queued", self.held.queued.into());
+        out("dispatch", self.held.heads() as u64);
         out("in_driver", self.device.in_driver.into());
         let names = ["rt_busy", "be_busy", "idle_busy"];
         names.into_iter().zip(self.busy).for_each(|(name, busy)| out(name, busy.into()));
@@ -133,7 +119,7 @@ impl Scheduler for Bfq {
     }
 
     fn may_merge(&self, _: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
-        let item = &self.items[into.index()];
+        let item = &self.held[into];
         // A request at the head is in no order; and the process may have another queue by now.
         item.state == State::Queued
             && self.queues[item.queue].sync == super::is_sync(io)
@@ -143,8 +129,8 @@ impl Scheduler for Bfq {
     fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
         self.enter(cx);
         let meta = cx.requests.get(rq);
-        self.items[rq.index()].sectors = meta.sectors;
-        let level = self.wf.level(self.items[rq.index()].queue);
+        self.held[rq].sectors = meta.sectors;
+        let level = self.wf.level(self.held[rq].queue);
         self.groups.note(cx, level, Kind::of(meta), Event::Merged);
         match edge {
             Grown::Back => {}
