@@ -3,8 +3,9 @@
 use super::budget::Reason;
 use super::held::{Item, State, Ways};
 use super::notes::Kind;
-use super::wf2q::{From, ROOT, When};
-use super::{Bfq, NOBODY, raising, senders};
+use super::procs::Key;
+use super::wf2q::{From, When};
+use super::{Bfq, NOBODY};
 use crate::Cx;
 use blkmq_core::{IoMeta, Nanos, RequestId};
 
@@ -35,68 +36,66 @@ impl Bfq {
         }
     }
 
+    /// Inserts a request that goes ahead of everything.
+    pub(super) fn arrive_at_head(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        let meta = cx.requests.get(rq);
+        let (p, q) = self.sender(cx, meta);
+        self.hold(rq, p, q, State::Head, meta);
+        self.push_head(cx, rq);
+    }
+
+    /// Inserts a requeued request, or one that goes ahead of everything.
+    pub(super) fn push_head(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.held.push_head(rq);
+        let (level, kind) = (self.queues.level(self.held[rq].queue), Kind::of(cx.requests.get(rq)));
+        self.queues.groups.queued(cx, level, kind, self.slot.is_on(level), self.now);
+    }
+
     /// Records the state of a request that is held from now on.
     #[inline]
     pub(super) fn hold(&mut self, rq: RequestId, p: u32, q: u32, state: State, meta: &IoMeta) {
-        let expire = self.tunables.fifo_expire[usize::from(self.queues[q].sync)];
+        let queue = &mut self.queues[q];
         self.held.hold(Item {
             rq,
             queue: q,
             proc: p,
-            owner: super::procs::Key::process(meta.owner),
+            owner: Key::process(meta.owner),
             sectors: meta.sectors,
             state,
             since: self.now,
-            due: self.now + expire,
+            due: self.now + self.tunables.fifo_expire[usize::from(queue.sync)],
         });
         self.procs.begin(p);
-        self.queues[q].allocated += 1;
+        queue.allocated += 1;
     }
 
     /// Updates the habits of the process on an arrival.
     #[inline]
     pub(super) fn learn_habits(&mut self, q: u32) {
-        let (now, slice_idle) = (self.now, self.tunables.slice_idle);
-        let idle_class = self.is_idle_class(q);
-        let queue = &mut self.queues[q];
-        // Of a queue that thinks for long also if the device was kept idle for it: or one that is always waited for would
-        // keep the think time of a moment in which the machine stalled.
-        let counts = !queue.busy || (queue.is_empty() && !queue.short_think);
-        if counts && queue.dispatched == 0 {
-            queue.think.arrived(now, slice_idle);
-        }
-        let just_split = queue.split.is_some_and(|at| now <= at + raising::LONG_IDLE);
-        if idle_class || slice_idle == Nanos::ZERO || just_split {
-            return;
-        }
-        let short = !queue.think.exceeds(Nanos(slice_idle.0 / 2));
-        if short != queue.short_think {
-            queue.short_think = short;
-            self.think_time_changed(q);
-        }
+        let idle_class = self.queues.is_idle_class(q);
+        self.queues[q].learn_habits(self.now, self.tunables.slice_idle, idle_class);
     }
 
     /// Adds a request to its queue.
-    fn add(&mut self, cx: &Cx<'_>, q: u32, rq: RequestId, meta: &IoMeta) {
+    pub(super) fn add(&mut self, cx: &Cx<'_>, q: u32, rq: RequestId, meta: &IoMeta) {
         if self.queues[q].is_empty() {
             self.sample_first(q);
         }
         let now = self.now;
         let queue = &mut self.queues[q];
         if queue.sync {
-            let idle = queue.is_empty() && queue.dispatched == 0;
-            let idle = if idle { now.since(queue.think.last_end) } else { Nanos::ZERO };
-            queue.share.arrived(now, idle);
+            queue.share.arrived(now, queue.idle_until(now));
         }
-        self.held.file(&mut self.queues[q], rq, meta.sector);
-        let queue = &self.queues[q];
         let factor = queue.raising.factor;
+        self.held.file(queue, rq, meta.sector);
         let another = self.compete(q, rq, meta.sector);
-        let level = self.wf.level(q);
-        self.groups.queued(cx, level, Kind::of(meta), self.slot.is_on(level), now);
+        let level = self.queues.level(q);
+        self.queues.groups.queued(cx, level, Kind::of(meta), self.slot.is_on(level), now);
         let mut interactive = false;
         if self.queues[q].busy {
-            self.raise_rare_async(q);
+            if self.tunables.low_latency {
+                self.queues.raise_rare_async(q, now, &self.device.rate);
+            }
             if another {
                 self.next_changed(q);
             }
@@ -120,34 +119,27 @@ impl Bfq {
     /// A queue that had no request waiting gets one: samples its arrival for wakers and injection.
     #[inline]
     pub(super) fn sample_first(&mut self, q: u32) {
-        if self.queues[q].sync && self.tunables.injection {
-            self.look_for_waker(q);
-            self.sample_arrival(q);
+        if !self.queues[q].sync || !self.tunables.injection {
+            return;
         }
+        if let Some(last) = self.device.last_completed {
+            let since = self.now.since(self.device.last_completion);
+            self.queues.look_for_waker(q, last, since, self.now, self.tunables.slice_idle);
+        }
+        let queue = &mut self.queues[q];
+        let (injection, in_service) = (&mut queue.injection, self.slot.is_of(q));
+        let in_driver = self.device.in_driver;
+        self.sampling.arrived(injection, queue.short_think, in_service, in_driver, self.now);
     }
 
     /// Makes a queue busy (section 5.1). Returns whether it looks interactive.
-    fn wake(&mut self, cx: &Cx<'_>, q: u32) -> bool {
+    pub(super) fn wake(&mut self, cx: &Cx<'_>, q: u32) -> bool {
         let now = self.now;
         let urgent = self.budget_on_wake(q);
-        let queue = &mut self.queues[q];
-        let forgiven = queue.idle_since.is_some_and(|at| now > at + senders::FORGIVEN);
-        if !queue.just_created && queue.dispatched == 0 && forgiven {
-            queue.in_burst = false;
-        }
-        queue.just_created = false;
-        let interactive = self.raise_on_arrival(q);
-        let queue = &mut self.queues[q];
-        queue.backlogged = now;
-        queue.waiting_since = now;
-        queue.served = 0;
-        queue.raising.soft_rt_due = false;
-        queue.busy = true;
-        let from = if queue.back_soon { From::WhereItStopped } else { From::Now };
-        self.queues.link_busy(q);
-        self.wf.activate(q, from, now);
-        self.busy[self.wf.class(q) as usize] += 1;
-        self.recount(q);
+        self.queues[q].wake(now);
+        let interactive = self.queues.raise_on_arrival(q, now, &self.device, &self.tunables);
+        let from = if self.queues[q].back_soon { From::WhereItStopped } else { From::Now };
+        self.queues.put_on(q, from, now);
         if self.slot.queue != NOBODY && self.preempts(q, urgent) {
             self.expire(cx, Reason::Preempted);
         }
@@ -156,45 +148,31 @@ impl Bfq {
 
     /// Sets the budget with which a queue becomes busy. Returns whether it was away for so short a time that it
     /// continues immediately with its remaining budget.
-    fn budget_on_wake(&mut self, q: u32) -> bool {
+    pub(super) fn budget_on_wake(&mut self, q: u32) -> bool {
         let slices = Nanos(self.tunables.slice_idle.0.saturating_mul(3));
-        let in_time = self.now <= self.queues[q].think.last_end + slices;
-        let left = self.budget_left(q);
-        let max_budget = self.queues[q].max_budget;
-        let urgent = self.queues[q].back_soon && in_time && left > 0;
-        self.wf.set_service(q, 0);
+        let queue = &self.queues[q];
+        let in_time = self.now <= queue.think.last_end + slices;
+        let (left, max_budget) = (self.queues.budget_left(q), queue.max_budget);
+        let urgent = queue.back_soon && in_time && left > 0;
+        self.queues.wf.set_service(q, 0);
         if urgent {
-            self.wf.set_budget(q, left.min(max_budget));
+            self.queues.wf.set_budget(q, left.min(max_budget));
         } else {
             let next = self.queues[q].next.expect("it has just got one");
-            self.wf.set_budget(q, max_budget.max(self.charge_of(q, next)));
+            let budget = max_budget.max(self.charge_of(q, next));
+            self.queues.wf.set_budget(q, budget);
             self.queues[q].back_soon = false;
         }
         urgent
     }
 
     /// Returns whether `q`, which has just become busy, should be served instead of the queue in service.
-    fn preempts(&self, q: u32, urgent: bool) -> bool {
+    pub(super) fn preempts(&self, q: u32, urgent: bool) -> bool {
         let serving = self.slot.queue;
         let (new, old) = (&self.queues[q].raising, &self.queues[serving].raising);
         let urgent = urgent && new.factor >= old.factor;
-        (urgent || self.outranks(q, serving) || !self.better_to_idle(serving))
-            && self.wf.may_preempt()
-    }
-
-    /// Returns whether `q` has a higher class than `other`, or a larger weight. Between queues of different groups, the
-    /// weights of the groups are compared.
-    fn outranks(&self, q: u32, other: u32) -> bool {
-        let (class, other_class) = (self.wf.class(q), self.wf.class(other));
-        if class != other_class {
-            return class < other_class;
-        }
-        let (level, other_level) = (self.wf.level(q), self.wf.level(other));
-        let own = level == other_level;
-        let claim = |q: u32, level: u32| {
-            if own || level == ROOT { self.wf.weight(q) } else { self.wf.level_weight(level) }
-        };
-        claim(q, level) > claim(other, other_level)
+        (urgent || self.queues.outranks(q, serving) || !self.idling().is_better(serving))
+            && self.queues.wf.may_preempt()
     }
 
     /// The next request of a waiting queue has changed: its budget must suffice for it.
@@ -204,22 +182,22 @@ impl Bfq {
             return;
         }
         let Some(next) = self.queues[q].next else { return };
-        let needed = self.charge_of(q, next).max(self.wf.service(q));
+        let needed = self.charge_of(q, next).max(self.queues.wf.service(q));
         let budget = self.queues[q].max_budget.max(needed);
-        if budget != self.wf.budget(q) {
-            self.wf.set_budget(q, budget);
-            self.wf.requeue(q, When::Waiting, self.now);
+        if budget != self.queues.wf.budget(q) {
+            self.queues.wf.set_budget(q, budget);
+            self.queues.wf.requeue(q, When::Waiting, self.now);
         }
     }
 
     /// A request has arrived for which the device was kept idle.
-    fn stop_waiting(&mut self, cx: &Cx<'_>, q: u32, sectors: u32) {
+    pub(super) fn stop_waiting(&mut self, cx: &Cx<'_>, q: u32, sectors: u32) {
         let late = self.slot.is_timed_out(self.now);
         let may_grow = self.queues[q].queued == 1 && may_grow(sectors);
-        if may_grow && !late && self.idling_boosts(q) {
+        if may_grow && !late && self.idling().boosts(q) {
             return;
         }
-        self.slot.stop_idling(cx, &self.groups, self.now);
+        self.slot.stop_idling(cx, &self.queues.groups, self.now);
         if late {
             self.expire(cx, Reason::Timeout);
         }

@@ -1,7 +1,7 @@
 //! The length of a queue's next budget, by the feedback table of `spec/bfq.md` section 8, and the charge for a slow
 //! slot.
 //!
-//! Pure arithmetic; `expire.rs` decides when a slot expires. In sectors unless stated otherwise.
+//! Pure arithmetic; `serve.rs` decides when a slot expires. In sectors unless stated otherwise.
 
 use blkmq_core::Nanos;
 
@@ -9,6 +9,14 @@ use blkmq_core::Nanos;
 pub const DEFAULT: u64 = 16 * 1_024;
 /// Budgets adapt at expiry; until there have been enough slots, the default applies.
 const WARM: u32 = 194;
+
+/// A slot shorter than this says little about the speed of the queue.
+const SHORT: Nanos = Nanos::from_millis(1);
+/// From this length on, the slot itself shows whether the queue is slow.
+const TELLING: Nanos = Nanos::from_millis(20);
+/// The assumed time of a jump, in a slot too short to measure it.
+const JUMP: Nanos = Nanos::from_millis(2);
+const JUMP_ROTATIONAL: Nanos = Nanos::from_millis(8);
 
 /// The reason why a slot ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +78,41 @@ impl Slot {
             Reason::NoMore => self.service.max(min),
         }
     }
+
+    /// The charge for the time of a slow slot, which had `budget`, instead of the one for its service: a queue of
+    /// scattered requests would otherwise get too much of the device.
+    #[must_use]
+    pub fn charge_for_time(&self, pace: &Pace, budget: u64, timeout: Nanos) -> Option<u64> {
+        let (slow, time) = self.slowness(pace);
+        let wasted = self.reason == Reason::Timeout && much_left(budget, self.service);
+        let charged = !self.raised && (slow || wasted);
+        charged.then(|| charge_for_time(self.max, time, timeout).max(self.service))
+    }
+
+    /// Returns whether the queue was slow in this slot, and the time that the slot counts for the charge.
+    fn slowness(&self, pace: &Pace) -> (bool, Nanos) {
+        let Pace { time, seeky, rotational } = *pace;
+        if !self.sync {
+            (false, time)
+        } else if time < SHORT {
+            (seeky, if rotational { JUMP_ROTATIONAL } else { JUMP })
+        } else if time > TELLING {
+            (self.service < self.max / 2, time)
+        } else {
+            (seeky, time)
+        }
+    }
+}
+
+/// The pace of a slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Its length.
+    pub time: Nanos,
+    /// Whether the requests of the queue are scattered.
+    pub seeky: bool,
+    /// Whether the device has moving parts.
+    pub rotational: bool,
 }
 
 /// Returns whether at least a third of the budget is left.

@@ -4,8 +4,9 @@
 //! Groups are not limited: a free tag goes to the group with the fewest requests in the scheduler for its weight
 //! ([`shares_by_group`](crate::Scheduler::shares_by_group)).
 
+use super::is_sync;
+use super::queues::Queues;
 use super::wf2q::Class;
-use super::{Bfq, is_sync};
 use crate::Used;
 use blkmq_core::IoMeta;
 
@@ -39,37 +40,33 @@ fn share(limit: u64, part: u64, whole: u64) -> u64 {
     (limit * part + whole / 2).checked_div(whole).unwrap_or(limit)
 }
 
-impl Bfq {
-    /// Returns whether `io` may have a tag.
-    pub(super) fn admits_io(&self, io: &IoMeta, used: Used) -> bool {
+impl Queues {
+    /// The tags that `io` may have, unless as many are taken if `before` more are.
+    pub(super) fn cap_of(&self, io: &IoMeta, used: Used, before: u32) -> Option<u32> {
         let cap = cap(io, used.of, self.raised_busy > 0);
-        if taken(io, used) >= cap {
-            return false;
-        }
-        let Some(q) = self.queue_for(io) else { return true };
-        !self.queues[q].busy || self.has_share(q, self.queues[q].allocated, cap.into())
+        (taken(io, used) + before < cap).then_some(cap)
     }
 
     /// Returns whether `n` I/Os like `io`, which go to `q`, may each have a tag after the ones before.
     pub(super) fn admits_together(&self, q: u32, io: &IoMeta, used: Used, n: u32) -> bool {
-        let cap = cap(io, used.of, self.raised_busy > 0);
-        let before = n - 1;
-        if taken(io, used) + before >= cap {
-            return false;
-        }
-        // The first of them makes the queue busy.
-        let is_busy = self.queues[q].busy || before > 0;
-        !is_busy || self.has_share(q, self.queues[q].allocated + before, cap.into())
+        self.cap_of(io, used, n - 1).is_some_and(|cap| self.has_room(q, n - 1, cap))
+    }
+
+    /// Returns whether the queue may have another one of `cap` tags after `before` more. A queue that is not busy competes
+    /// with none, and the scheduler is to know that it has work; the first of several makes it busy.
+    pub(super) fn has_room(&self, q: u32, before: u32, cap: u32) -> bool {
+        let is_busy = self[q].busy || before > 0;
+        !is_busy || self.has_share(q, self[q].allocated + before, cap.into())
     }
 
     /// Returns whether the queue, which has this many tags and is busy, may have another one of `cap`: by weight among the
-    /// queues of its group. A queue that is not busy competes with none, and the scheduler is to know that it has work.
+    /// queues of its group.
     fn has_share(&self, q: u32, allocated: u32, cap: u64) -> bool {
         if allocated == 0 {
             // A queue without tags may always have one.
             return true;
         }
-        let (level, class) = (self.wf.level(q), self.wf.class(q));
+        let (level, class) = (self.level(q), self.wf.class(q));
         // The weights of a class count eight times as much as those of the next lower one.
         let upto = &Class::ALL[..=class as usize];
         let sum = upto.iter().fold(0, |sum, class| sum * 8 + self.wf.wsum(level, *class));
@@ -80,7 +77,7 @@ impl Bfq {
 
 #[cfg(test)]
 mod tests {
-    use super::super::FACTORY;
+    use super::super::{Bfq, FACTORY};
     use super::*;
     use crate::testkit::Driver;
     use crate::{At, Cx, NoEnv, Options, Requests, Scheduler};
@@ -127,7 +124,7 @@ mod tests {
         let sync = IoMeta { flags: IoFlags::SYNC, ..write };
         for (io, raised) in [read, sync, write].into_iter().flat_map(|io| [(io, 0), (io, 1)]) {
             let (mut bfq, q) = two_queues(io);
-            bfq.raised_busy = raised;
+            bfq.queues.raised_busy = raised;
             let mut answers = [0, 0];
             for (of, all, n, allocated) in cases() {
                 bfq.queues[q].allocated = allocated;
@@ -138,9 +135,9 @@ mod tests {
                 let cap = cap(&io, of, raised > 0);
                 let one = |before| {
                     taken(&io, used(before)) < cap
-                        && bfq.has_share(q, allocated + before, cap.into())
+                        && bfq.queues.has_share(q, allocated + before, cap.into())
                 };
-                let got = bfq.admits_together(q, &io, used(0), n);
+                let got = bfq.queues.admits_together(q, &io, used(0), n);
                 let at =
                     format!("{n} of {io:?} with {all} of {of} in use, {allocated} by the queue");
                 assert_eq!(got, (0..n).all(one), "{at}");
@@ -158,15 +155,20 @@ mod tests {
         let (mut bfq, q) = two_queues(read);
         bfq.queues[q].allocated = 20;
         let used = Used { of: 32, all: 21, limited: 21, unsynced: 21 };
+        let requests = Requests::new(1);
+        let cx = Cx::new(Instant::ZERO, &requests, &NoEnv);
         assert!(
-            !bfq.admits_io(&read, used),
+            !bfq.admits(&cx, &read, used),
             "it has more than half of the tags, and waits for service"
         );
         bfq.queues[q].busy = false;
-        assert!(bfq.admits_io(&read, used) && bfq.admits_together(q, &read, used, 1));
-        assert!(!bfq.admits_together(q, &read, used, 2), "the first of two makes it compete");
+        assert!(bfq.admits(&cx, &read, used) && bfq.queues.admits_together(q, &read, used, 1));
+        assert!(
+            !bfq.queues.admits_together(q, &read, used, 2),
+            "the first of two makes it compete"
+        );
         let all = Used { all: 32, ..used };
-        assert!(!bfq.admits_io(&read, all), "the caps hold for every queue");
+        assert!(!bfq.admits(&cx, &read, all), "the caps hold for every queue");
     }
 
     /// Tags, tags in use, I/Os that come together, and tags of the queue.

@@ -4,10 +4,9 @@
 use super::budget::Reason;
 use super::held::{State, Ways};
 use super::notes::Kind;
-use super::weights::Weights;
 use super::{Bfq, NOBODY};
-use crate::{Cx, Event};
-use blkmq_core::{Instant, Nanos, RequestId};
+use crate::Cx;
+use blkmq_core::{Instant, RequestId};
 
 impl Bfq {
     /// Takes a waiting request, filed at `sector`, out of the order of its queue, and finds the next one.
@@ -25,7 +24,7 @@ impl Bfq {
     pub(super) fn left_empty(&mut self, cx: &Cx<'_>, q: u32) {
         let queue = &self.queues[q];
         if queue.is_empty() && queue.busy && !self.slot.is_of(q) {
-            self.retire(cx, q);
+            self.queues.retire(cx, q, self.now, &self.tunables);
         }
     }
 
@@ -33,8 +32,8 @@ impl Bfq {
     pub(super) fn remove_held(&mut self, cx: &Cx<'_>, rq: RequestId) {
         let item = self.held[rq];
         assert!(item.rq == rq, "{rq:?} is not held");
-        let (q, meta) = (item.queue, cx.requests.get(rq));
-        let level = self.wf.level(q);
+        let (q, kind) = (item.queue, Kind::of(cx.requests.get(rq)));
+        let level = self.queues.level(q);
         match item.state {
             State::Head => self.held.take_head(rq),
             State::Queued => {
@@ -43,36 +42,39 @@ impl Bfq {
             }
             State::Free | State::Issued => panic!("{rq:?} is not held"),
         }
-        self.groups.unqueued(cx, level, Kind::of(meta), self.now);
+        self.queues.groups.unqueued(cx, level, kind, self.now);
         if item.state == State::Queued {
             self.left_empty(cx, q);
         }
-        self.held[rq].state = State::Free;
-        self.release(cx, item.proc, q);
+        self.release(cx, rq);
     }
 
     /// An issued request is back from the device.
     pub(super) fn back(&mut self, cx: &Cx<'_>, rq: RequestId, completed: Instant) {
         let q = self.held[rq].queue;
-        self.sample_completion(q, rq, completed);
+        let (in_driver, most) = (self.device.in_driver, self.device.hw_tag.most);
+        let injection = &mut self.queues[q].injection;
+        self.sampling.completed(injection, rq, completed, in_driver, most);
         let sparse = if self.slot.queue == NOBODY {
             None
         } else {
             let queue = &self.queues[self.slot.queue];
             queue.short_think.then_some(queue.dispatched + queue.queued)
         };
-        let (link, timeout) = (self.queues.link(q), self.tunables.timeout);
-        self.device.completed(link, completed, self.held.queued, sparse, timeout);
+        let link = self.queues.link(q);
+        let (waiting, timeout) = (self.held.queued, self.tunables.timeout);
+        self.device.completed(link, completed, waiting, sparse, timeout);
         let queue = &mut self.queues[q];
         queue.dispatched -= 1;
         queue.think.last_end = queue.think.last_end.max(completed);
-        if queue.dispatched == 0 && !queue.busy {
-            queue.idle_since = Some(completed);
-            self.recount(q);
-        }
-        let queue = &self.queues[q];
-        if queue.raising.soft_rt_due && queue.dispatched == 0 {
-            self.expect_soft_rt(q);
+        if queue.dispatched == 0 {
+            if queue.raising.soft_rt_due {
+                queue.run_empty(self.now, self.tunables.slice_idle);
+            }
+            if !queue.busy {
+                queue.idle_since = Some(completed);
+                self.queues.recount(q);
+            }
         }
         if self.slot.is_of(q) {
             self.after_completion(cx, q);
@@ -82,77 +84,34 @@ impl Bfq {
     /// Decides, after a request of the queue in service has completed, whether to continue, to wait, or to end the
     /// slot.
     #[inline]
-    fn after_completion(&mut self, cx: &Cx<'_>, q: u32) {
+    pub(super) fn after_completion(&mut self, cx: &Cx<'_>, q: u32) {
         let empty = self.queues[q].is_empty();
-        if !empty && !self.slot.is_timed_out(self.now) {
+        let timed_out = self.slot.is_timed_out(self.now);
+        if !empty && !timed_out {
             return;
         }
-        if empty && self.better_to_idle(q) {
+        if empty && self.idling().is_better(q) {
             if self.queues[q].dispatched == 0 && self.slot.idle.is_none() {
-                self.slot.begin_idling(self.now, self.idle_span(q), cx.stats);
+                let span = self.idling().span(q);
+                self.slot.begin_idling(self.now, span, cx.stats);
             }
-        } else if self.slot.is_timed_out(self.now) && self.time_counts() {
+        } else if timed_out && self.time_counts() {
             self.expire(cx, Reason::Timeout);
         } else if empty {
             self.expire(cx, Reason::NoMore);
         }
     }
 
-    /// Updates the counts that a queue contributes to: pending queues of its group, raised queues, queues of its
-    /// weight.
+    /// A request has completed, or was withdrawn or absorbed.
     #[inline]
-    pub(super) fn recount(&mut self, q: u32) {
-        let queue = &self.queues[q];
-        let pending = queue.busy || queue.dispatched > 0;
-        let raised = queue.raising.is_raised();
-        let weight = (pending && !raised).then(|| Weights::index(queue.priority.weight()));
-        let counted_raised = queue.busy && raised;
-        if queue.pending != pending {
-            let level = self.wf.level(q);
-            if pending {
-                self.groups.begin(level);
-            } else {
-                self.groups.end(level);
-            }
-            self.queues[q].pending = pending;
+    pub(super) fn release(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        let item = &mut self.held[rq];
+        item.state = State::Free;
+        let q = item.queue;
+        self.procs.end(item.proc);
+        self.queues[q].allocated -= 1;
+        if self.queues[q].procs == 0 {
+            self.free_if_unused(cx, q);
         }
-        let queue = &mut self.queues[q];
-        if queue.counted_weight != weight {
-            if let Some(old) = core::mem::replace(&mut queue.counted_weight, weight) {
-                self.weights.remove(old);
-            }
-            if let Some(new) = weight {
-                self.weights.add(new);
-            }
-        }
-        if queue.counted_raised != counted_raised {
-            queue.counted_raised = counted_raised;
-            self.raised_busy =
-                if counted_raised { self.raised_busy + 1 } else { self.raised_busy - 1 };
-        }
-    }
-
-    /// Inserts a requeued request, or one that goes ahead of everything.
-    pub(super) fn push_head(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.held.push_head(rq);
-        let q = self.held[rq].queue;
-        let (level, kind) = (self.wf.level(q), Kind::of(cx.requests.get(rq)));
-        self.groups.queued(cx, level, kind, self.slot.is_on(level), self.now);
-    }
-
-    /// Notes a completion.
-    pub(super) fn note_completed(
-        &self,
-        cx: &Cx<'_>,
-        rq: RequestId,
-        issued: Instant,
-        completed: Instant,
-    ) {
-        let item = &self.held[rq];
-        let meta = cx.requests.get(rq);
-        let bytes = meta.sectors.saturating_mul(blkmq_core::SECTOR_SIZE);
-        let (wait, service): (Nanos, Nanos) = (issued.since(item.since), completed.since(issued));
-        let what = Event::Completed { bytes, wait, service };
-        self.groups.note(cx, self.wf.level(item.queue), Kind::of(meta), what);
     }
 }

@@ -2,13 +2,12 @@
 //!
 //! The name of a removed group leads to its parent, for I/O that still arrives under it.
 
-use super::Bfq;
-use super::budget::Reason;
-use super::notes::Kind;
-use super::wf2q::{From, Keep, ROOT, When};
-use crate::{Cx, GroupChange};
+use super::is_sync;
+use super::procs::Key;
+use super::queue::Priority;
+use super::wf2q::ROOT;
 use alloc::vec::Vec;
-use blkmq_core::{GroupIndex, Instant};
+use blkmq_core::{GroupIndex, Instant, IoMeta, IoPrio};
 
 /// The counts of a level.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +85,7 @@ impl Groups {
         self.pending -= u32::from(group.pending == 0);
     }
 
-    fn add(&mut self, id: GroupIndex, level: u32) {
+    pub(super) fn add(&mut self, id: GroupIndex, level: u32) {
         let at = usize::from(id.0);
         if self.levels.len() <= at {
             self.levels.resize(at + 1, ROOT);
@@ -99,91 +98,19 @@ impl Groups {
     }
 
     /// Redirects the names that lead to `level` to `parent`.
-    fn remove(&mut self, level: u32, parent: u32) {
+    pub(super) fn remove(&mut self, level: u32, parent: u32) {
         self.levels.iter_mut().filter(|l| **l == level).for_each(|l| *l = parent);
     }
-}
 
-impl Bfq {
-    /// The tree of groups has changed. O(queues) for a removal.
-    pub(super) fn change_groups(&mut self, cx: &Cx<'_>, change: GroupChange) {
-        match change {
-            GroupChange::Added { group, parent, weight } => {
-                let above = self.groups.level(parent);
-                let level = self.wf.add_level(above, weight.clamp(1, 1_000));
-                self.groups.add(group, level);
-                self.forget_name(group);
-            }
-            GroupChange::Weight { group, weight } => {
-                let level = self.groups.level(group);
-                if level != ROOT {
-                    self.wf.set_level_weight(level, weight.clamp(1, 1_000));
-                }
-            }
-            GroupChange::Guarantee { .. } => {}
-            GroupChange::Removed { group } => self.remove_group(cx, group),
-        }
+    /// The key of the sender of `io`.
+    #[inline]
+    pub(super) fn key_of(&self, io: &IoMeta) -> Key {
+        if is_sync(io) { Key::process(io.owner) } else { self.shared_key(io.group, io.ioprio) }
     }
 
-    fn remove_group(&mut self, cx: &Cx<'_>, group: GroupIndex) {
-        let level = self.groups.level(group);
-        let Some(parent) = self.wf.parent(level) else { return };
-        if self.groups.of(level).id != group {
-            return;
-        }
-        self.abandon_async_of(group);
-        // The queues that have been busy for longest come first; the order of the others does not matter.
-        let busy: Vec<u32> = self.queues.busy().collect();
-        for q in busy.into_iter().chain(0..self.queues.capacity()) {
-            if self.queues[q].live && self.wf.level(q) == level {
-                self.free_if_unused(cx, q);
-                self.move_queue(cx, q, parent);
-            }
-        }
-        debug_assert!(self.groups.of(level).waiting == 0);
-        self.wf.remove_level(level);
-        self.groups.remove(level, parent);
-    }
-
-    /// A group's name is reused: processes that used it may have queues on other levels.
-    fn forget_name(&mut self, group: GroupIndex) {
-        let its: Vec<u32> =
-            self.procs.all().filter(|p| self.procs.at(*p).group == Some(group)).collect();
-        its.into_iter().for_each(|proc| self.procs.at_mut(proc).group = None);
-    }
-
-    /// Moves a queue to another level: takes it off the service tree, moves it, and puts it back.
-    pub(super) fn move_queue(&mut self, cx: &Cx<'_>, q: u32, level: u32) {
-        let old = self.wf.level(q);
-        debug_assert!(old != level);
-        if q == self.slot.queue {
-            self.expire(cx, Reason::Preempted);
-        }
-        if !self.queues[q].live {
-            return;
-        }
-        let busy = self.queues[q].busy;
-        self.unfile(q);
-        if busy {
-            self.busy[self.wf.class(q) as usize] -= 1;
-            self.wf.deactivate(q, Keep::Nothing, When::Waiting, self.now);
-        }
-        if core::mem::take(&mut self.queues[q].pending) {
-            self.groups.end(old);
-        }
-        self.wf.move_to(q, level);
-        for rq in self.held.waiting(q, self.queues[q].lane) {
-            let kind = Kind::of(cx.requests.get(rq));
-            self.groups.unqueued(cx, old, kind, self.now);
-            self.groups.queued(cx, level, kind, self.slot.is_on(level), self.now);
-        }
-        if busy {
-            self.wf.activate(q, From::Now, self.now);
-            self.busy[self.wf.class(q) as usize] += 1;
-            self.queues[q].waiting_since = self.now;
-        }
-        self.recount(q);
-        self.refile(q);
+    /// The key of the async queue for I/O of `group` with this priority.
+    pub(super) fn shared_key(&self, group: GroupIndex, ioprio: IoPrio) -> Key {
+        Key::shared(self.of(self.level(group)).id, Priority::of(ioprio).number())
     }
 }
 

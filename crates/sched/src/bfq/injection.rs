@@ -4,7 +4,6 @@
 //! waited for, of its waker, and of any other queue up to a limit. The limit is learned for each queue, from how much
 //! longer its first request takes when other requests are in the device.
 
-use super::{Bfq, NOBODY, habits};
 use blkmq_core::{Instant, Nanos, RequestId};
 
 /// No samples are taken this soon after the last decrease.
@@ -13,14 +12,12 @@ const SAMPLE: Nanos = Nanos::from_millis(10);
 const GUARD: Nanos = Nanos::from_millis(100);
 /// A limit is reset this long after it was last lowered or reset.
 const RESET: Nanos = Nanos::from_secs(1);
-/// The number of busy queues that are examined for a request to inject.
-const LOOK_AT: usize = 16;
 
 /// The state learned for a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Injection {
     /// A request is injected only while fewer than this many are in the device.
-    pub(super) limit: u32,
+    limit: u32,
     /// The time that its first request takes when alone; zero if not known.
     baseline: Nanos,
     /// The time at which the limit was last lowered or reset.
@@ -37,6 +34,20 @@ impl Injection {
         self.lowered = Some(now);
         // A process with a long think time hardly notices one more request; with a short one, nothing is known yet.
         self.limit = u32::from(!short_think);
+    }
+
+    /// The think time of the queue has become short or long.
+    pub(super) fn think_time_changed(&mut self, short_think: bool, now: Instant) {
+        let guarded = !self.lowered_before(now, GUARD) && short_think;
+        if self.baseline == Nanos::ZERO && !guarded {
+            self.reset(now, short_think);
+        }
+    }
+
+    /// The number of requests in the device up to which others are let in. `waited`: the device has been kept idle for as
+    /// long as it usually is.
+    pub(super) fn limit_after(&self, waited: bool) -> u32 {
+        if self.limit == 0 && self.baseline == Nanos::ZERO && waited { 1 } else { self.limit }
     }
 
     fn lowered_before(&self, now: Instant, span: Nanos) -> bool {
@@ -85,7 +96,7 @@ pub(super) struct Sampling {
     armed: bool,
     since: Instant,
     watched: Option<RequestId>,
-    injected: bool,
+    pub(super) injected: bool,
 }
 
 impl Sampling {
@@ -98,143 +109,59 @@ impl Sampling {
     pub(super) fn slot_ended(&mut self) {
         self.armed = false;
     }
-}
 
-impl Bfq {
     /// An empty sync queue has got a request: decides whether to measure its service.
-    pub(super) fn sample_arrival(&mut self, q: u32) {
-        let now = self.now;
-        let queue = &mut self.queues[q];
-        if queue.injection.lowered_before(now, RESET) {
-            let short = queue.short_think;
-            queue.injection.reset(now, short);
+    pub(super) fn arrived(
+        &mut self,
+        injection: &mut Injection,
+        short_think: bool,
+        in_service: bool,
+        in_driver: u32,
+        now: Instant,
+    ) {
+        if injection.lowered_before(now, RESET) {
+            injection.reset(now, short_think);
         }
-        let known = queue.injection.baseline > Nanos::ZERO;
-        let meaningful = self.device.in_driver == 0 || (known && self.sampling.injected);
-        let another = self.sampling.watched.is_some();
-        let settled = queue.injection.lowered_before(now, SAMPLE);
-        if q == self.slot.queue && meaningful && settled && !another {
+        let known = injection.baseline > Nanos::ZERO;
+        let meaningful = in_driver == 0 || (known && self.injected);
+        let settled = injection.lowered_before(now, SAMPLE);
+        if in_service && meaningful && settled && self.watched.is_none() {
             // Requests injected before it arrived count as long as they are in the device, because they delay it.
-            let injected = self.sampling.injected && self.device.in_driver > 0;
-            self.sampling = Sampling { armed: true, since: now, watched: None, injected };
-        }
-    }
-
-    /// The think time of a queue has become short or long.
-    pub(super) fn think_time_changed(&mut self, q: u32) {
-        let now = self.now;
-        let queue = &mut self.queues[q];
-        let guarded = !queue.injection.lowered_before(now, GUARD) && queue.short_think;
-        if queue.injection.baseline == Nanos::ZERO && !guarded {
-            let short = queue.short_think;
-            queue.injection.reset(now, short);
+            let injected = self.injected && in_driver > 0;
+            *self = Self { armed: true, since: now, watched: None, injected };
         }
     }
 
     /// The queue in service dispatches `rq`.
-    pub(super) fn sample_dispatch(&mut self, rq: RequestId) {
-        if self.sampling.armed {
-            self.sampling.armed = false;
-            self.sampling.watched = Some(rq);
+    #[inline]
+    pub(super) fn dispatched(&mut self, rq: RequestId) {
+        if self.armed {
+            self.armed = false;
+            self.watched = Some(rq);
         }
     }
 
-    /// `rq` of queue `q` has completed; it is still counted as in the device.
-    pub(super) fn sample_completion(&mut self, q: u32, rq: RequestId, completed: Instant) {
-        if self.sampling.watched != Some(rq) {
-            return;
-        }
-        let sample = Sample {
-            total: completed.since(self.sampling.since),
-            injected: self.sampling.injected,
-            alone: self.device.in_driver == 1,
-            most: self.device.hw_tag.most,
-        };
-        self.queues[q].injection.learn(completed, &sample);
-        self.sampling.watched = None;
-        self.sampling.injected = false;
-    }
-
-    /// The queue to inject from, while the device is kept idle for the queue in service.
-    pub(super) fn inject(&mut self) -> Option<u32> {
-        if !self.tunables.injection {
-            return None;
-        }
-        let q = self.slot.queue;
-        self.own_async(q)
-            .or_else(|| self.waker_of(q))
-            .or_else(|| self.woken_by(q))
-            .or_else(|| if self.idling_boosts(q) { None } else { self.anybody_for(q) })
-    }
-
-    /// Returns whether `q` has a request that fits its budget.
-    fn can_be_injected(&self, q: u32) -> bool {
-        let Some(next) = self.queues[q].next else { return false };
-        q != self.slot.queue && self.charge_of(q, next) <= self.budget_left(q)
-    }
-
-    /// The async queue of the process that is waited for, if the next request there is from that process.
-    fn own_async(&self, q: u32) -> Option<u32> {
-        let proc = self.sender_of(q)?;
-        let shared = self.procs.find(self.async_key(proc))?;
-        let queue = self.procs.at(shared).queue?;
-        let next = self.queues[queue].next?;
-        let own = self.held[next].owner == self.procs.at(proc).key;
-        (own && self.can_be_injected(queue)).then_some(queue)
-    }
-
-    fn waker_of(&self, q: u32) -> Option<u32> {
-        let waker = self.queues.follow(self.queues[q].waker.queue?)?;
-        (self.queues[waker].busy && self.can_be_injected(waker)).then_some(waker)
-    }
-
-    fn woken_by(&self, q: u32) -> Option<u32> {
-        let woken = self.queues.follow(self.queues[q].waker.woken?)?;
-        let still = self.queues[woken].waker.queue == Some(self.queues.link(q));
-        (still && self.queues[woken].busy && self.can_be_injected(woken)).then_some(woken)
-    }
-
-    /// The first queue that fits, of those that have been busy for longest.
-    fn anybody_for(&mut self, q: u32) -> Option<u32> {
-        let queue = &self.queues[q];
-        let always = !queue.raising.is_raised() || !queue.short_think;
-        let waited =
-            self.slot.idle.is_some() && self.now >= self.slot.idle_began + self.tunables.slice_idle;
-        let Injection { limit, baseline, .. } = queue.injection;
-        let limit = if limit == 0 && baseline == Nanos::ZERO && waited { 1 } else { limit };
-        if self.device.in_driver >= limit {
-            return None;
-        }
-        let fits = |other: &u32| {
-            let raised = self.queues[*other].raising.is_raised();
-            (always || raised) && self.can_be_injected(*other) && !self.too_large(*other)
-        };
-        let found = self.queues.busy().take(LOOK_AT).find(fits)?;
-        self.sampling.injected = true;
-        Some(found)
-    }
-
-    /// On a device without moving parts, one large request at a time is enough delay.
-    fn too_large(&self, q: u32) -> bool {
-        let next = self.queues[q].next.expect("it was found to have one");
-        !self.device.rotational
-            && self.device.in_driver >= 1
-            && self.held[next].sectors >= habits::LARGE
-    }
-
-    /// The process of a queue, if there is only one.
-    fn sender_of(&self, q: u32) -> Option<u32> {
-        debug_assert!(q != NOBODY);
-        match self.queues[q].senders {
-            super::Senders::One(proc) if self.queues[q].procs == 1 => Some(proc),
-            _ => None,
+    /// `rq` has completed; it is still counted among the `in_driver` requests in the device, where up to `most` have been
+    /// seen. `injection` is that of its queue.
+    #[inline]
+    pub(super) fn completed(
+        &mut self,
+        injection: &mut Injection,
+        rq: RequestId,
+        at: Instant,
+        in_driver: u32,
+        most: u32,
+    ) {
+        if self.watched == Some(rq) {
+            let (total, alone) = (at.since(self.since), in_driver == 1);
+            injection.learn(at, &Sample { total, injected: self.injected, alone, most });
+            (self.watched, self.injected) = (None, false);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{add_queue, with_a_queue};
     use super::*;
 
     const ALONE: Sample = Sample { total: Nanos(1_000), injected: false, alone: true, most: 4 };
@@ -284,25 +211,6 @@ mod tests {
             (0, Nanos::ZERO),
             "nor a time of nothing"
         );
-    }
-
-    #[test]
-    fn a_woken_queue_is_let_in_while_it_has_io_and_no_other_waker() {
-        let let_in = |still: bool, busy: bool| {
-            let (mut bfq, q) = with_a_queue("");
-            let (woken, other) = (add_queue(&mut bfq), add_queue(&mut bfq));
-            bfq.slot.queue = q;
-            bfq.queues[q].waker.woken = Some(bfq.queues.link(woken));
-            let waker = if still { q } else { other };
-            bfq.queues[woken].waker.queue = Some(bfq.queues.link(waker));
-            bfq.queues[woken].next = Some(RequestId::new(0, 0));
-            bfq.queues[woken].busy = busy;
-            bfq.wf.set_budget(woken, 8);
-            bfq.woken_by(q) == Some(woken)
-        };
-        assert!(let_in(true, true));
-        assert!(!let_in(false, true), "it has found another one");
-        assert!(!let_in(true, false));
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Bfq {
             return self.merge(cx, p, q, twin);
         }
         // Without moving parts, proximity has no value.
-        if !self.device.rotational || self.busy_queues() < 2 || self.is_late(q) {
+        if !self.device.rotational || self.queues.busy_queues() < 2 || self.is_late(q) {
             return q;
         }
         match self.neighbour(q, meta.sector) {
@@ -81,7 +81,7 @@ impl Bfq {
             && a.sync
             && b.sync
             && b.procs > 0
-            && self.wf.level(q) == self.wf.level(other)
+            && self.queues.wf.level(q) == self.queues.wf.level(other)
             && a.priority.class == b.priority.class
             && a.priority.class != Class::Idle
             && !a.seeks.is_seeky()
@@ -102,10 +102,10 @@ impl Bfq {
         self.queues[into].share.join(&share);
         if saved.raising.is_raised() && !self.queues[into].raising.is_raised() {
             self.queues[into].raising = saved.raising;
-            self.want(into);
+            self.queues.want(into);
         }
         if saved.raising.is_raised() {
-            self.end_raising(q);
+            self.queues.end_raising(q, self.now);
         }
         self.queues[q].procs -= 1;
         let target = &mut self.queues[into];
@@ -113,7 +113,7 @@ impl Bfq {
         target.shared = true;
         target.senders = Senders::Many;
         self.procs.at_mut(p).queue = Some(into);
-        self.recount(into);
+        self.queues.recount(into);
         self.free_if_unused(cx, q);
         into
     }
@@ -129,18 +129,11 @@ impl Bfq {
             q
         } else {
             self.queues[q].procs -= 1;
-            let (level, priority) = (self.wf.level(q), self.queues[q].priority);
+            let (level, priority) = (self.queues.wf.level(q), self.queues[q].priority);
             self.new_queue(cx, p, level, priority, true)
         };
         if let Some(saved) = saved {
-            let low_latency = self.tunables.low_latency;
-            let queue = &mut self.queues[own];
-            queue.restore(&saved, now);
-            if queue.raising.is_over(now) || !low_latency {
-                queue.raising.factor = super::raising::ORDINARY;
-            }
-            self.want(own);
-            self.recount(own);
+            self.queues.restore(own, &saved, now, self.tunables.low_latency);
         }
         own
     }
@@ -183,7 +176,7 @@ impl Bfq {
             && b.procs > 0
             && a.priority == b.priority
             && (a.of_threads == b.of_threads || self.tunables.joining == Joining::Stable)
-            && self.wf.level(q) == self.wf.level(other)
+            && self.queues.wf.level(q) == self.queues.wf.level(other)
     }
 
     /// The queue that the process `p` is to share permanently, if it is time for the merge.
@@ -199,13 +192,13 @@ impl Bfq {
         let twin = self.queues.follow(link)?;
         let wanted = twin != q
             && self.are_alike(q, twin)
-            && !self.idling_boosts(q)
+            && !self.idling().boosts(q)
             && self.begin_together(q, twin);
         wanted.then_some(twin)
     }
 
     fn position_lane(&self, q: u32) -> usize {
-        (self.wf.level(q) % LANES) as usize
+        (self.queues.wf.level(q) % LANES) as usize
     }
 
     /// The next request of a busy queue has changed: files it in the order in which other queues look for neighbours.

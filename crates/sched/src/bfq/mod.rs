@@ -8,12 +8,12 @@
 //!   of the next one;
 //! - `plug.rs` takes plugs for the queue in service through both in one step;
 //! - `finish.rs` handles requests that the device returns, `idling.rs` decides whether to wait for more;
-//! - heuristics: `raising.rs`, `merging.rs`, `injection.rs`, bursts in `senders.rs` and wakers in `queue.rs`, fed by
-//!   `habits.rs` and `rate.rs`;
+//! - heuristics: `raising.rs`, `merging.rs`, `injection.rs`, `burst.rs` and `waker.rs`, fed by `habits.rs` and `rate.rs`;
 //! - `groups.rs`, `depth.rs` and `notes.rs` handle groups, tags and statistics.
 
 mod arrive;
 mod budget;
+mod burst;
 mod depth;
 mod device;
 mod expire;
@@ -28,6 +28,7 @@ mod notes;
 mod plug;
 mod procs;
 mod queue;
+mod queues;
 mod raising;
 mod rate;
 mod scheduler;
@@ -35,6 +36,7 @@ mod select;
 mod senders;
 mod tunables;
 mod turn;
+mod waker;
 mod weights;
 pub mod wf2q;
 
@@ -48,22 +50,23 @@ pub mod values {
     pub use super::tunables::{Joining, Tunables};
 }
 
-use crate::{Cx, Factory, Options, Scope, Shape};
+use crate::{Cx, Event, Factory, GroupChange, Options, Scope, Shape};
 use alloc::boxed::Box;
-use blkmq_core::{Instant, IoFlags, IoMeta};
+use alloc::vec::Vec;
+use blkmq_core::{GroupIndex, Instant, IoFlags, IoMeta, RequestId};
+use budget::Reason;
 use device::Device;
-use groups::Groups;
 use held::Held;
+use idling::Idling;
 use injection::Sampling;
 use merging::Positions;
+use notes::Kind;
 use procs::Procs;
-use queue::Queues;
-use senders::Burst;
+use queues::Queues;
 use tunables::ATTRIBUTES;
 use tunables::Tunables;
 use turn::Turn;
-use weights::Weights;
-use wf2q::Wf2q;
+use wf2q::ROOT;
 
 /// The registry line.
 pub const FACTORY: Factory = Factory {
@@ -109,49 +112,31 @@ struct Bfq {
     tunables: Tunables,
     /// The time of the current call.
     now: Instant,
-
-    wf: Wf2q,
-    queues: Queues,
-    procs: Procs,
-    groups: Groups,
     held: Held,
+    procs: Procs,
+    queues: Queues,
     positions: Positions,
-
     slot: Turn,
-    /// Busy queues by class, and the raised ones among them.
-    busy: [u32; 3],
-    raised_busy: u32,
-    weights: Weights,
-
-    last_created: Option<QueueRef>,
-
     device: Device,
-    burst: Burst,
     sampling: Sampling,
+    last_created: Option<QueueRef>,
 }
 
 impl Bfq {
     fn new(shape: &Shape, options: &Options) -> Self {
         let procs = PROCS.max(shape.slots.saturating_mul(2));
-        // Each queue has a process or a request, or is in service.
-        let queues = procs + shape.slots + 2;
         Self {
             tunables: Tunables::new(options),
             now: Instant::ZERO,
-            wf: Wf2q::new(queues),
-            queues: Queues::new(queues),
-            procs: Procs::new(procs),
-            groups: Groups::new(),
             held: Held::new(shape),
+            procs: Procs::new(procs),
+            // Each queue has a process or a request, or is in service.
+            queues: Queues::new(procs + shape.slots + 2),
             positions: Positions::new(if shape.rotational { shape.slots } else { 0 }),
             slot: Turn::NONE,
-            busy: [0; 3],
-            raised_busy: 0,
-            weights: Weights::NEW,
-            last_created: None,
             device: Device::new(shape.rotational),
-            burst: Burst::new(),
             sampling: Sampling::new(),
+            last_created: None,
         }
     }
 
@@ -165,6 +150,115 @@ impl Bfq {
             self.idled(cx);
         }
         self.now = self.now.max(cx.now);
+    }
+
+    /// The decision whether to keep the device idle.
+    #[inline]
+    fn idling(&self) -> Idling<'_> {
+        Idling { queues: &self.queues, device: &self.device, tunables: &self.tunables }
+    }
+
+    /// The charge of `q` for serving `rq`.
+    #[inline]
+    fn charge_of(&self, q: u32, rq: RequestId) -> u64 {
+        self.queues.charge_of(q, self.held[rq].sectors)
+    }
+
+    /// Notes that `rq` has absorbed, or was absorbed by, other I/O.
+    fn note_merged(&self, cx: &Cx<'_>, rq: RequestId) {
+        let level = self.queues.level(self.held[rq].queue);
+        self.queues.groups.note(cx, level, Kind::of(cx.requests.get(rq)), Event::Merged);
+    }
+
+    /// The start of `rq` may have changed: files it again.
+    fn moved(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        let sector = cx.requests.get(rq).sector;
+        if !self.held.refile(rq, sector) {
+            return;
+        }
+        let q = self.held[rq].queue;
+        if self.queues[q].filed == Some(rq) {
+            self.unfile(q);
+        }
+        if self.queues[q].next != Some(rq) && self.compete(q, rq, sector) {
+            self.next_changed(q);
+        }
+        self.refile(q);
+    }
+
+    /// Frees a queue without senders and without requests.
+    fn free_if_unused(&mut self, cx: &Cx<'_>, q: u32) {
+        if !self.slot.is_of(q) {
+            self.queues.free_if_unused(cx, q, self.now, &self.tunables);
+        }
+    }
+
+    /// The tree of groups has changed. O(queues) for a removal.
+    fn change_groups(&mut self, cx: &Cx<'_>, change: GroupChange) {
+        let Queues { wf, groups, .. } = &mut self.queues;
+        match change {
+            GroupChange::Added { group, parent, weight } => {
+                let level = wf.add_level(groups.level(parent), weight.clamp(1, 1_000));
+                groups.add(group, level);
+                self.procs.forget_group(group);
+            }
+            GroupChange::Weight { group, weight } => {
+                let level = groups.level(group);
+                if level != ROOT {
+                    wf.set_level_weight(level, weight.clamp(1, 1_000));
+                }
+            }
+            GroupChange::Guarantee { .. } => {}
+            GroupChange::Removed { group } => self.remove_group(cx, group),
+        }
+    }
+
+    fn remove_group(&mut self, cx: &Cx<'_>, group: GroupIndex) {
+        let level = self.queues.groups.level(group);
+        let Some(parent) = self.queues.wf.parent(level) else { return };
+        if self.queues.groups.of(level).id != group {
+            return;
+        }
+        // No process sends to its async queues any more.
+        let is_its = |p: &u32| self.procs.at(*p).key.shared_by() == Some(group);
+        let its: Vec<u32> = self.procs.all().filter(is_its).collect();
+        for p in its {
+            if let Some(q) = self.procs.at_mut(p).queue.take() {
+                self.queues[q].procs -= 1;
+            }
+            self.procs.forget(p);
+        }
+        // The queues that have been busy for longest come first; the order of the others does not matter.
+        let busy: Vec<u32> = self.queues.busy().collect();
+        for q in busy.into_iter().chain(0..self.queues.capacity()) {
+            if self.queues[q].live && self.queues.level(q) == level {
+                self.free_if_unused(cx, q);
+                self.move_queue(cx, q, parent);
+            }
+        }
+        debug_assert!(self.queues.groups.of(level).waiting == 0);
+        self.queues.wf.remove_level(level);
+        self.queues.groups.remove(level, parent);
+    }
+
+    /// Moves a queue to another level.
+    fn move_queue(&mut self, cx: &Cx<'_>, q: u32, level: u32) {
+        if self.slot.is_of(q) {
+            self.expire(cx, Reason::Preempted);
+        }
+        if !self.queues[q].live {
+            return;
+        }
+        let old = self.queues.level(q);
+        debug_assert!(old != level);
+        self.unfile(q);
+        self.queues.move_to(q, level, self.now);
+        for rq in self.held.waiting(q, self.queues[q].lane) {
+            let kind = Kind::of(cx.requests.get(rq));
+            self.queues.groups.unqueued(cx, old, kind, self.now);
+            self.queues.groups.queued(cx, level, kind, self.slot.is_on(level), self.now);
+        }
+        self.refile(q);
     }
 }
 
@@ -190,7 +284,7 @@ mod tests {
     /// One more such queue.
     pub(super) fn add_queue(bfq: &mut Bfq) -> u32 {
         let q = bfq.queues.add(bfq.now);
-        bfq.wf.attach(q, wf2q::ROOT, Priority::DEFAULT.class, Priority::DEFAULT.weight());
+        bfq.queues.wf.attach(q, ROOT, Priority::DEFAULT.class, Priority::DEFAULT.weight());
         bfq.queues[q].sync = true;
         q
     }

@@ -7,11 +7,12 @@
 
 use super::held::{Item, State, Ways};
 use super::notes::Kind;
+use super::procs::Key;
 use super::tunables::Joining;
-use super::{Bfq, NOBODY, arrive, is_sync, raising};
+use super::{Bfq, NOBODY, arrive, is_sync};
 use crate::sorted::Sorted;
 use crate::{Cx, Used};
-use blkmq_core::{IoMeta, Nanos, RequestId};
+use blkmq_core::{IoMeta, RequestId};
 
 /// The queue in service, the process that sends to it, and the sectors of all of the plug.
 #[derive(Clone, Copy)]
@@ -47,7 +48,7 @@ impl Bfq {
         }
         let queue = &self.queues[q];
         debug_assert!(queue.is_empty(), "the plug does not come alone");
-        if !queue.sync || queue.to_split || self.is_idle_class(q) {
+        if !queue.sync || queue.to_split || self.queues.is_idle_class(q) {
             return None;
         }
         let (first, rest) = rqs.split_first()?;
@@ -65,9 +66,10 @@ impl Bfq {
             }
             sectors += u64::from(meta.sectors);
         }
-        let stays = sectors <= self.budget_left(q) && self.stays_raised(q, sectors);
+        let stays = sectors <= self.queues.budget_left(q)
+            && queue.raising.outlasts(sectors, queue.in_burst, self.now);
         let admitted =
-            used.is_none_or(|used| self.admits_together(q, first, used, rqs.len() as u32));
+            used.is_none_or(|used| self.queues.admits_together(q, first, used, rqs.len() as u32));
         (stays && admitted).then_some(Straight { p, q, sectors })
     }
 
@@ -76,24 +78,13 @@ impl Bfq {
         if !is_sync(io) {
             return None;
         }
-        let p = self.procs.find(self.key_of(io))?;
+        let p = self.procs.find(Key::process(io.owner))?;
         let proc = self.procs.at(p);
         let known =
             proc.queue == Some(q) && proc.ioprio == io.ioprio && proc.group == Some(io.group);
         let joins = self.tunables.joining != Joining::Off
-            && (proc.twin.is_some() || (self.device.rotational && self.others_are_busy()));
+            && (proc.twin.is_some() || (self.device.rotational && self.queues.others_are_busy()));
         (known && !joins).then_some(p)
-    }
-
-    /// Returns whether serving `sectors` more changes nothing about the raising of `q`.
-    fn stays_raised(&self, q: u32, sectors: u64) -> bool {
-        let queue = &self.queues[q];
-        let raising = &queue.raising;
-        !raising.is_raised()
-            || (raising.factor == raising::INTERACTIVE
-                && !queue.in_burst
-                && !raising.is_over(self.now)
-                && raising.served + sectors <= raising::MOST_SERVICE)
     }
 
     /// The arrival of all of `rqs`. Returns the one that is served first, by its position.
@@ -106,13 +97,11 @@ impl Bfq {
         self.sample_first(q);
         let queue = &mut self.queues[q];
         queue.allocated += n;
-        let idle = queue.dispatched == 0;
-        let idle = if idle { now.since(queue.think.last_end) } else { Nanos::ZERO };
-        queue.share.arrived_together(now, idle, n);
+        queue.share.arrived_together(now, queue.idle_until(now), n);
         if self.tunables.low_latency && !queue.raising.is_raised() {
             queue.raising.started = now;
         }
-        let level = self.wf.level(q);
+        let level = self.queues.wf.level(q);
         let due = now + self.tunables.fifo_expire[1];
         let owner = self.procs.at(p).key;
         let (head, ways) = (self.device.last_position, Ways::of(&self.tunables));
@@ -137,15 +126,15 @@ impl Bfq {
             if nth == 0 || !ways.prefer_first(head, next_sector, meta.sector) {
                 (next, next_sector) = (nth as u8, meta.sector);
             }
-            self.groups.queued(cx, level, Kind::of(meta), true, now);
+            self.queues.groups.queued(cx, level, Kind::of(meta), true, now);
             let waits = nth == 0 && arrive::may_grow(sectors);
-            if self.slot.idle.is_some() && !(waits && self.idling_boosts(q)) {
-                self.slot.stop_idling(cx, &self.groups, self.now);
+            if self.slot.idle.is_some() && !(waits && self.idling().boosts(q)) {
+                self.slot.stop_idling(cx, &self.queues.groups, self.now);
             }
         }
         self.queues[q].last_end = last_end;
         // If there is only one, the device may still be kept idle for more; but the request leaves immediately.
-        self.slot.stop_idling(cx, &self.groups, self.now);
+        self.slot.stop_idling(cx, &self.queues.groups, self.now);
         next
     }
 
@@ -161,19 +150,13 @@ impl Bfq {
         let Straight { q, sectors, .. } = way;
         let (now, n) = (self.now, rqs.len() as u32);
         let queue = &mut self.queues[q];
-        if queue.served == 0 {
-            queue.first_io = now;
-        }
-        queue.served += sectors;
-        if queue.raising.is_raised() {
-            queue.raising.served += sectors;
-        }
+        queue.serve(sectors, now);
         queue.dispatched += n;
         // The age of the oldest is looked at when another one is left. None is due: requests expire after a millisecond
         // at the earliest.
         queue.fifo_checked |= n > 1;
-        let level = self.wf.level(q);
-        self.sample_dispatch(rqs[usize::from(next)]);
+        let level = self.queues.wf.level(q);
+        self.sampling.dispatched(rqs[usize::from(next)]);
         if let [rq] = rqs {
             order[0] = 0;
             self.serve_one(cx, q, level, *rq);
@@ -199,9 +182,9 @@ impl Bfq {
     #[inline]
     fn serve_one(&mut self, cx: &Cx<'_>, q: u32, level: u32, rq: RequestId) {
         let meta = cx.requests.get(rq);
-        self.wf.serve(q, meta.sectors.into());
+        self.queues.wf.serve(q, meta.sectors.into());
         self.device.dispatched(meta, self.now, self.tunables.timeout);
-        self.groups.served(cx, level, meta, self.now);
+        self.queues.groups.served(cx, level, meta, self.now);
     }
 
     /// Returns whether the request at `ahead` is preferred to the one at `behind`, with the head at `sector`.
@@ -212,16 +195,15 @@ impl Bfq {
 
 #[cfg(test)]
 mod tests {
-    use super::super::FACTORY;
-    use super::super::Senders;
     use super::super::device::Device;
+    use super::super::{FACTORY, Senders, raising};
     use super::*;
     use crate::testkit::{Driver, LocalEnv};
     use crate::{At, Done, Options, PLUG, Pick, Requests, Scheduler, Shape, StatsLevel};
     use alloc::format;
     use alloc::string::String;
     use alloc::vec::Vec;
-    use blkmq_core::{HwQueue, Instant, Op, Rng};
+    use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng};
 
     /// A policy with its requests.
     struct World {
@@ -310,7 +292,7 @@ mod tests {
                     queue.queued, queue.dispatched, queue.allocated, queue.served, queue.last_end
                 );
                 text += &format!("{} {:?} {:?}", queue.fifo_checked, queue.next, queue.first_io);
-                text += &format!("{:?} {}", self.bfq.wf.view(q), queue.next_is_due);
+                text += &format!("{:?} {}", queues.wf.view(q), queue.next_is_due);
             }
             text
         }

@@ -140,6 +140,11 @@ impl Procs {
         self.place_of(key).map(|place| self.table[place])
     }
 
+    /// The queue that I/O of `key` would go to now, if there is one.
+    pub(super) fn queue_of(&self, key: Key) -> Option<u32> {
+        self.find(key).and_then(|proc| self.at(proc).queue)
+    }
+
     /// Expects the next [`find`](Self::find) to be for `proc`.
     #[inline]
     pub(super) fn remember(&mut self, proc: u32) {
@@ -224,7 +229,29 @@ impl Procs {
         self.slab[proc as usize].requests -= 1;
         if self.slab[proc as usize].requests == 0 {
             self.push(proc);
+            if self.slab[proc as usize].left {
+                self.remove(proc);
+            }
         }
+    }
+
+    /// A process without a queue will send nothing for a long time: removes its record, or as soon as its requests have
+    /// completed.
+    pub(super) fn forget(&mut self, proc: u32) {
+        if self.slab[proc as usize].requests == 0 {
+            self.remove(proc);
+        } else {
+            let proc = &mut self.slab[proc as usize];
+            proc.left = true;
+            // If the process returns, it begins anew.
+            (proc.saved, proc.twin) = (None, None);
+        }
+    }
+
+    /// A group's name is reused: processes that used it may have queues on other levels. O(capacity).
+    pub(super) fn forget_group(&mut self, group: GroupIndex) {
+        let its = self.slab.iter_mut().filter(|proc| proc.group == Some(group));
+        its.for_each(|proc| proc.group = None);
     }
 
     fn push(&mut self, proc: u32) {

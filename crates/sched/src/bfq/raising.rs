@@ -3,8 +3,7 @@
 //!
 //! Only with `low_latency`. A queue is judged when it becomes busy; the duration is decided while it is served.
 
-use super::Bfq;
-use super::wf2q::Class;
+use super::rate::PeakRate;
 use blkmq_core::{Instant, Nanos};
 
 /// Not raised.
@@ -71,190 +70,108 @@ impl Raising {
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         now > self.started + self.period
     }
+
+    /// Returns whether serving `sectors` more changes nothing about the raising.
+    pub(crate) fn outlasts(&self, sectors: u64, in_burst: bool, now: Instant) -> bool {
+        !self.is_raised()
+            || (self.factor == INTERACTIVE
+                && !in_burst
+                && !self.is_over(now)
+                && self.served + sectors <= MOST_SERVICE)
+    }
+
+    /// Raises a queue that becomes busy and looks either way.
+    pub(crate) fn begin(&mut self, interactive: bool, rate: &PeakRate) {
+        self.served = 0;
+        self.interrupted = None;
+        (self.factor, self.period) =
+            if interactive { (INTERACTIVE, rate.preference()) } else { (SOFT_RT, SOFT_RT_PERIOD) };
+    }
+
+    /// A raised queue becomes busy again.
+    pub(crate) fn go_on(&mut self, looks: Looks, in_burst: bool, now: Instant, rate: &PeakRate) {
+        if looks.interactive {
+            (self.factor, self.period) = (INTERACTIVE, rate.preference());
+        } else if in_burst {
+            self.factor = ORDINARY;
+        } else if looks.soft_rt {
+            if !self.is_soft_rt() {
+                self.interrupted = Some(self.started);
+                self.period = SOFT_RT_PERIOD;
+            }
+            self.started = now;
+            self.factor = SOFT_RT;
+        }
+    }
+
+    /// Raises async I/O after a pause: it is as likely to be waited for as any other. Returns whether there was one.
+    pub(crate) fn begin_if_rare(&mut self, now: Instant, rate: &PeakRate) -> bool {
+        let rare = !self.is_raised() && now > self.started + ASYNC_PAUSE;
+        if rare {
+            (self.factor, self.period) = (INTERACTIVE, rate.preference());
+        }
+        rare
+    }
+
+    /// A raised queue has been served: decides whether the raising ends. `jumps`: all of its requests were far from
+    /// each other. Returns whether the factor has changed.
+    pub(crate) fn review(
+        &mut self,
+        in_burst: bool,
+        jumps: bool,
+        now: Instant,
+        rate: &PeakRate,
+    ) -> bool {
+        let old = self.factor;
+        if in_burst {
+            self.end(now);
+        } else if self.is_over(now) || (self.is_soft_rt() && jumps) {
+            match self.interrupted {
+                Some(since) if self.is_soft_rt() && now <= since + rate.preference() => {
+                    (self.started, self.period) = (since, rate.preference());
+                    self.factor = INTERACTIVE;
+                }
+                _ => self.end(now),
+            }
+        }
+        if self.factor == INTERACTIVE && self.served > MOST_SERVICE {
+            self.end(now);
+        }
+        self.factor != old
+    }
+
+    pub(crate) fn end(&mut self, now: Instant) {
+        (self.factor, self.started, self.period) = (ORDINARY, now, Nanos::ZERO);
+    }
+
+    /// Computes the time after which the next request of an empty queue, which was served `served` since `backlogged`,
+    /// makes it soft real-time: not before the time that the highest moderate rate allows, and later than a greedy
+    /// process would send it.
+    pub(crate) fn expect_soft_rt(
+        &mut self,
+        backlogged: Instant,
+        served: u64,
+        now: Instant,
+        slice_idle: Nanos,
+    ) {
+        let at_rate = Nanos(served.saturating_mul(1_000_000_000) / SOFT_RT_RATE);
+        let greedy = now + Nanos(slice_idle.0.saturating_add(SOFT_RT_SLACK.0));
+        self.soft_rt_after = self.soft_rt_after.max((backlogged + at_rate).max(greedy));
+    }
+
+    /// A soft real-time queue gets its turn: the time for which it waited does not count towards its period.
+    pub(crate) fn forgive_waiting(&mut self, waiting_since: Instant, now: Instant) {
+        if self.is_soft_rt() {
+            self.started += now.since(waiting_since.max(self.started));
+        }
+    }
 }
 
 /// The appearance of a queue that becomes busy.
 #[derive(Clone, Copy)]
-struct Looks {
-    interactive: bool,
-    soft_rt: bool,
-}
-
-impl Bfq {
-    /// Sets the factor of a queue; its weight follows when it is next put on the service tree.
-    fn set_factor(&mut self, q: u32, factor: u32) {
-        self.queues[q].raising.factor = factor;
-        let priority = self.queues[q].priority;
-        self.wf.want(q, priority.class, priority.weight() * factor, factor);
-    }
-
-    /// Returns whether `q` has been idle for so long that it counts as new.
-    pub(super) fn long_idle(&self, q: u32) -> bool {
-        let queue = &self.queues[q];
-        queue.dispatched == 0 && queue.idle_since.is_none_or(|since| self.now > since + LONG_IDLE)
-    }
-
-    fn looks(&self, q: u32) -> Looks {
-        let queue = &self.queues[q];
-        let ordinary = !queue.in_burst && queue.priority.weight() == 40;
-        let soft_rt = ordinary
-            && !queue.seeks.is_totally_seeky()
-            && queue.dispatched == 0
-            && self.now > queue.raising.soft_rt_after;
-        Looks { interactive: ordinary && self.long_idle(q), soft_rt }
-    }
-
-    /// A queue becomes busy: begins or continues its raising, if it qualifies. Returns whether it looks interactive.
-    pub(super) fn raise_on_arrival(&mut self, q: u32) -> bool {
-        let looks = self.looks(q);
-        let queue = &self.queues[q];
-        let just_split = queue.split.is_some_and(|at| self.now <= at + LONG_IDLE);
-        if !self.tunables.low_latency || just_split {
-            return looks.interactive;
-        }
-        let alone = queue.sync && (!queue.shared || queue.stable);
-        if queue.raising.is_raised() {
-            self.go_on(q, looks);
-        } else if alone && (looks.interactive || looks.soft_rt) {
-            self.begin(q, looks.interactive);
-        }
-        looks.interactive
-    }
-
-    fn begin(&mut self, q: u32, interactive: bool) {
-        let preference = self.device.rate.preference();
-        let raising = &mut self.queues[q].raising;
-        raising.served = 0;
-        raising.interrupted = None;
-        raising.period = if interactive { preference } else { SOFT_RT_PERIOD };
-        self.set_factor(q, if interactive { INTERACTIVE } else { SOFT_RT });
-        // It is preferred, but not for long at a time; nor if another request comes before its turn does.
-        let short = 2 * (self.device.max_budget(&self.tunables) / 32);
-        self.wf.set_budget(q, self.wf.budget(q).min(short));
-        let longest = &mut self.queues[q].max_budget;
-        *longest = short.min(*longest);
-    }
-
-    fn go_on(&mut self, q: u32, looks: Looks) {
-        let (now, preference) = (self.now, self.device.rate.preference());
-        let queue = &mut self.queues[q];
-        if looks.interactive {
-            queue.raising.period = preference;
-            self.set_factor(q, INTERACTIVE);
-        } else if queue.in_burst {
-            self.set_factor(q, ORDINARY);
-        } else if looks.soft_rt {
-            let raising = &mut queue.raising;
-            if !raising.is_soft_rt() {
-                raising.interrupted = Some(raising.started);
-                raising.period = SOFT_RT_PERIOD;
-            }
-            raising.started = now;
-            self.set_factor(q, SOFT_RT);
-        }
-    }
-
-    /// Raises async I/O after a pause: it is as likely to be waited for as any other.
-    #[inline]
-    pub(super) fn raise_rare_async(&mut self, q: u32) {
-        let queue = &self.queues[q];
-        if queue.sync {
-            return;
-        }
-        let rare = self.now > queue.raising.started + ASYNC_PAUSE;
-        if self.tunables.low_latency && !queue.raising.is_raised() && rare {
-            self.queues[q].raising.period = self.device.rate.preference();
-            self.set_factor(q, INTERACTIVE);
-            self.recount(q);
-        }
-    }
-
-    /// A raised queue has been served: decides whether the raising ends.
-    pub(super) fn review_raising(&mut self, q: u32) {
-        let now = self.now;
-        let queue = &self.queues[q];
-        let raising = queue.raising;
-        if !raising.is_raised() {
-            return;
-        }
-        let jumps = raising.is_soft_rt() && queue.seeks.is_totally_seeky();
-        if queue.in_burst {
-            self.end_raising(q);
-        } else if raising.is_over(now) || jumps {
-            match raising.interrupted {
-                Some(since)
-                    if raising.is_soft_rt() && now <= since + self.device.rate.preference() =>
-                {
-                    let preference = self.device.rate.preference();
-                    let raising = &mut self.queues[q].raising;
-                    (raising.started, raising.period) = (since, preference);
-                    self.set_factor(q, INTERACTIVE);
-                }
-                _ => self.end_raising(q),
-            }
-        }
-        let raising = &self.queues[q].raising;
-        if raising.factor == INTERACTIVE && raising.served > MOST_SERVICE {
-            self.end_raising(q);
-        }
-        // A queue in service would otherwise keep the weight for the rest of its slot.
-        if self.wf.weight(q) > self.queues[q].priority.weight()
-            && !self.queues[q].raising.is_raised()
-        {
-            self.wf.reweigh(q);
-            self.recount(q);
-        }
-    }
-
-    /// Ends the raising of a queue; its weight follows when it is next put on the service tree.
-    pub(super) fn end_raising(&mut self, q: u32) {
-        self.queues[q].raising.started = self.now;
-        self.queues[q].raising.period = Nanos::ZERO;
-        self.set_factor(q, ORDINARY);
-        self.recount(q);
-    }
-
-    /// `low_latency` is off: ends the raising of all queues.
-    pub(super) fn end_all_raising(&mut self) {
-        for q in 0..self.queues.capacity() {
-            if self.queues[q].live && self.queues[q].raising.is_raised() {
-                self.end_raising(q);
-            }
-        }
-    }
-
-    /// Computes the time after which the next request of an empty queue makes it soft real-time: not before the time
-    /// that the highest moderate rate allows, and later than a greedy process would send it.
-    pub(super) fn expect_soft_rt(&mut self, q: u32) {
-        let queue = &mut self.queues[q];
-        let at_rate = Nanos(queue.served.saturating_mul(1_000_000_000) / SOFT_RT_RATE);
-        let greedy = self.now + Nanos(self.tunables.slice_idle.0.saturating_add(SOFT_RT_SLACK.0));
-        let after = (queue.backlogged + at_rate).max(greedy);
-        queue.raising.soft_rt_after = queue.raising.soft_rt_after.max(after);
-        queue.raising.soft_rt_due = false;
-    }
-
-    /// A soft real-time queue gets its turn: the time for which it waited does not count towards its period.
-    pub(super) fn forgive_waiting(&mut self, q: u32) {
-        let now = self.now;
-        let queue = &mut self.queues[q];
-        if queue.raising.is_soft_rt() {
-            let since = queue.waiting_since.max(queue.raising.started);
-            queue.raising.started += now.since(since);
-        }
-    }
-
-    /// The wanted weight or class of a queue has changed.
-    pub(super) fn want(&mut self, q: u32) {
-        let factor = self.queues[q].raising.factor;
-        self.set_factor(q, factor);
-    }
-
-    /// Returns whether `q` is served only when no other queue is busy.
-    #[inline]
-    pub(super) fn is_idle_class(&self, q: u32) -> bool {
-        self.wf.class(q) == Class::Idle
-    }
+pub(crate) struct Looks {
+    pub(crate) interactive: bool,
+    pub(crate) soft_rt: bool,
 }
 
 #[cfg(test)]
@@ -272,17 +189,17 @@ mod tests {
     #[test]
     fn a_queue_is_new_again_later_than_two_seconds_after_its_last_io() {
         let (mut bfq, q) = with_a_queue("");
-        assert!(bfq.long_idle(q), "it has had none");
+        assert!(bfq.queues[q].long_idle(bfq.now), "it has had none");
         bfq.queues[q].idle_since = Some(at(5));
         lasts(at(5), LONG_IDLE, |now| {
             let (mut bfq, q) = with_a_queue("");
             bfq.queues[q].idle_since = Some(at(5));
             bfq.now = now;
-            !bfq.long_idle(q)
+            !bfq.queues[q].long_idle(bfq.now)
         });
         bfq.now = at(5) + LONG_IDLE + LONG_IDLE;
         bfq.queues[q].dispatched = 1;
-        assert!(!bfq.long_idle(q), "it has one in the device");
+        assert!(!bfq.queues[q].long_idle(bfq.now), "it has one in the device");
     }
 
     #[test]
@@ -291,7 +208,10 @@ mod tests {
             let (mut bfq, q) = with_a_queue("");
             bfq.queues[q].split = Some(at(7));
             bfq.now = now;
-            assert!(bfq.raise_on_arrival(q), "it looks interactive");
+            assert!(
+                bfq.queues.raise_on_arrival(q, bfq.now, &bfq.device, &bfq.tunables),
+                "it looks interactive"
+            );
             !bfq.queues[q].raising.is_raised()
         });
     }
@@ -301,12 +221,12 @@ mod tests {
         let period = with_a_queue("").0.device.rate.preference();
         lasts(at(3), period, |now| {
             let (mut bfq, q) = with_a_queue("");
-            bfq.set_factor(q, SOFT_RT);
+            bfq.queues[q].raising.factor = SOFT_RT;
             let raising = &mut bfq.queues[q].raising;
             (raising.started, raising.interrupted) = (at(0), Some(at(3)));
             raising.period = SOFT_RT_PERIOD;
             bfq.now = now;
-            bfq.review_raising(q);
+            bfq.queues.review_raising(q, bfq.now, &bfq.device.rate);
             let raising = bfq.queues[q].raising;
             assert!(matches!(raising.factor, INTERACTIVE | ORDINARY), "{raising:?}");
             raising.factor == INTERACTIVE && (raising.started, raising.period) == (at(3), period)
@@ -317,9 +237,9 @@ mod tests {
     fn an_application_that_starts_reads_no_more_than_120000_sectors() {
         let raised = |served| {
             let (mut bfq, q) = with_a_queue("");
-            assert!(bfq.raise_on_arrival(q));
+            assert!(bfq.queues.raise_on_arrival(q, bfq.now, &bfq.device, &bfq.tunables));
             bfq.queues[q].raising.served = served;
-            bfq.review_raising(q);
+            bfq.queues.review_raising(q, bfq.now, &bfq.device.rate);
             bfq.queues[q].raising.is_raised()
         };
         assert_eq!((raised(120_000), raised(120_001)), (true, false));
@@ -330,16 +250,16 @@ mod tests {
     fn without_low_latency_only_what_was_raised_has_its_raising_ended() {
         let (mut bfq, q) = with_a_queue("");
         bfq.now = at(9);
-        bfq.end_all_raising();
+        bfq.queues.end_all_raising(bfq.now);
         assert_eq!(bfq.queues[q].raising, Raising::new(at(0)));
-        bfq.set_factor(q, INTERACTIVE);
-        bfq.end_all_raising();
+        bfq.queues[q].raising.factor = INTERACTIVE;
+        bfq.queues.end_all_raising(bfq.now);
         let ended = Raising { started: at(9), ..Raising::new(at(0)) };
         assert_eq!(bfq.queues[q].raising, ended);
         // A queue that is gone has nothing to end.
-        bfq.set_factor(q, INTERACTIVE);
+        bfq.queues[q].raising.factor = INTERACTIVE;
         bfq.queues.remove(q);
-        bfq.end_all_raising();
+        bfq.queues.end_all_raising(bfq.now);
         assert_eq!(bfq.queues[q].raising.factor, INTERACTIVE);
     }
 }

@@ -7,25 +7,7 @@ use super::tunables::Tunables;
 use crate::{
     Admission, At, Cx, Done, Event, Facts, Fresh, GroupChange, Grown, Pick, Scheduler, Used,
 };
-use blkmq_core::{HwQueue, IoMeta, Owner, RequestId};
-
-impl Bfq {
-    /// The start of `rq` may have changed: files it again.
-    fn moved(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        let sector = cx.requests.get(rq).sector;
-        if !self.held.refile(rq, sector) {
-            return;
-        }
-        let q = self.held[rq].queue;
-        if self.queues[q].filed == Some(rq) {
-            self.unfile(q);
-        }
-        if self.queues[q].next != Some(rq) && self.compete(q, rq, sector) {
-            self.next_changed(q);
-        }
-        self.refile(q);
-    }
-}
+use blkmq_core::{HwQueue, IoMeta, Owner, RequestId, SECTOR_SIZE};
 
 impl Scheduler for Bfq {
     fn facts(&self) -> Facts {
@@ -49,12 +31,7 @@ impl Scheduler for Bfq {
         }
         match at {
             At::Tail => self.arrive(cx, rq),
-            At::Head => {
-                let meta = cx.requests.get(rq);
-                let (p, q) = self.sender(cx, meta);
-                self.hold(rq, p, q, State::Head, meta);
-                self.push_head(cx, rq);
-            }
+            At::Head => self.arrive_at_head(cx, rq),
         }
     }
 
@@ -69,14 +46,19 @@ impl Scheduler for Bfq {
 
     fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
         self.enter(cx);
-        let item = self.held[done.rq];
+        let item = &self.held[done.rq];
         let issued = (item.state, item.rq) == (State::Issued, done.rq);
         assert!(issued, "{:?} completed without being issued", done.rq);
         let completed = done.completed.min(self.now);
-        self.note_completed(cx, done.rq, done.issued, completed);
+        let meta = cx.requests.get(done.rq);
+        let what = Event::Completed {
+            bytes: meta.sectors.saturating_mul(SECTOR_SIZE),
+            wait: done.issued.since(item.since),
+            service: completed.since(done.issued),
+        };
+        self.queues.groups.note(cx, self.queues.level(item.queue), Kind::of(meta), what);
         self.back(cx, done.rq, completed);
-        self.held[done.rq].state = State::Free;
-        self.release(cx, item.proc, item.queue);
+        self.release(cx, done.rq);
     }
 
     fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId) {
@@ -88,8 +70,7 @@ impl Scheduler for Bfq {
         self.enter(cx);
         self.held[into].sectors = cx.requests.get(into).sectors;
         self.held.inherit(into, gone);
-        let level = self.wf.level(self.held[gone].queue);
-        self.groups.note(cx, level, Kind::of(cx.requests.get(gone)), Event::Merged);
+        self.note_merged(cx, gone);
         self.remove_held(cx, gone);
         self.moved(cx, into);
     }
@@ -101,21 +82,21 @@ impl Scheduler for Bfq {
         out("dispatch", self.held.heads() as u64);
         out("in_driver", self.device.in_driver.into());
         let names = ["rt_busy", "be_busy", "idle_busy"];
-        names.into_iter().zip(self.busy).for_each(|(name, busy)| out(name, busy.into()));
+        names.into_iter().zip(self.queues.busy).for_each(|(name, busy)| out(name, busy.into()));
         out("queues", self.queues.len().into());
-        out("raised_busy", self.raised_busy.into());
-        out("groups_pending", self.groups.pending().into());
+        out("raised_busy", self.queues.raised_busy.into());
+        out("groups_pending", self.queues.groups.pending().into());
         out("max_budget", self.device.max_budget(&self.tunables));
         out("peak_rate", self.device.rate.peak());
         out("serving", serving.is_some().into());
-        out("serving_budget", of_serving(&|q| self.wf.budget(q)));
-        out("serving_service", of_serving(&|q| self.wf.service(q)));
-        out("serving_weight", of_serving(&|q| self.wf.weight(q).into()));
+        out("serving_budget", of_serving(&|q| self.queues.wf.budget(q)));
+        out("serving_service", of_serving(&|q| self.queues.wf.service(q)));
+        out("serving_weight", of_serving(&|q| self.queues.wf.weight(q).into()));
         out("serving_raised", of_serving(&|q| self.queues[q].raising.factor.into()));
         out("serving_in_burst", of_serving(&|q| self.queues[q].in_burst.into()));
         out("serving_shared", of_serving(&|q| self.queues[q].shared.into()));
         out("idling", self.slot.idle.is_some().into());
-        out("vtime", self.wf.vtime(super::wf2q::ROOT, super::wf2q::Class::BestEffort));
+        out("vtime", self.queues.wf.vtime(super::wf2q::ROOT, super::wf2q::Class::BestEffort));
     }
 
     fn may_merge(&self, _: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
@@ -128,10 +109,8 @@ impl Scheduler for Bfq {
 
     fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
         self.enter(cx);
-        let meta = cx.requests.get(rq);
-        self.held[rq].sectors = meta.sectors;
-        let level = self.wf.level(self.held[rq].queue);
-        self.groups.note(cx, level, Kind::of(meta), Event::Merged);
+        self.held[rq].sectors = cx.requests.get(rq).sectors;
+        self.note_merged(cx, rq);
         match edge {
             Grown::Back => {}
             Grown::Front { .. } | Grown::Discard => self.moved(cx, rq),
@@ -139,7 +118,9 @@ impl Scheduler for Bfq {
     }
 
     fn admits(&self, _: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
-        self.admits_io(io, used)
+        self.queues
+            .cap_of(io, used, 0)
+            .is_some_and(|cap| self.queue_for(io).is_none_or(|q| self.queues.has_room(q, 0, cap)))
     }
 
     fn regroup(&mut self, cx: &Cx<'_>, change: GroupChange) {
@@ -164,11 +145,11 @@ impl Scheduler for Bfq {
             self.device.adapt_budget(new_timeout);
         }
         if low_latency && !self.tunables.low_latency {
-            self.end_all_raising();
+            self.queues.end_all_raising(self.now);
         }
         let q = self.slot.queue;
         if q != super::NOBODY && self.tunables.slice_idle < slice_idle {
-            self.slot.shorten_idling(self.idle_span(q));
+            self.slot.shorten_idling(self.idling().span(q));
         }
         known
     }

@@ -1,6 +1,7 @@
 //! The slot of the queue in service, and the time for which the device is kept idle for that queue.
 
 use super::NOBODY;
+use super::budget::Reason;
 use super::groups::Groups;
 use super::notes::Kind;
 use crate::{Cx, Event, StatsLevel};
@@ -66,6 +67,12 @@ impl Turn {
     #[inline]
     pub(super) fn is_timed_out(&self, now: Instant) -> bool {
         now >= self.ends
+    }
+
+    /// The length of a slot that ends now, without the time for which the device was kept idle to no avail.
+    pub(super) fn length(&self, reason: Reason, now: Instant) -> Nanos {
+        let until = if reason == Reason::TooIdle { self.idle_began } else { now };
+        until.since(self.began)
     }
 
     /// Keeps the device idle for the queue in service, which is empty.
