@@ -59,7 +59,7 @@ use device::Device;
 use held::Held;
 use idling::Idling;
 use injection::Sampling;
-use merging::Positions;
+use merging::{Positions, Series};
 use notes::Kind;
 use procs::Procs;
 use queues::Queues;
@@ -119,7 +119,7 @@ struct Bfq {
     slot: Turn,
     device: Device,
     sampling: Sampling,
-    last_created: Option<QueueRef>,
+    series: Series,
 }
 
 impl Bfq {
@@ -136,7 +136,7 @@ impl Bfq {
             slot: Turn::NONE,
             device: Device::new(shape.rotational),
             sampling: Sampling::new(),
-            last_created: None,
+            series: Series::NEW,
         }
     }
 
@@ -164,6 +164,15 @@ impl Bfq {
         self.queues.charge_of(q, self.held[rq].sectors)
     }
 
+    /// The next request of a queue, or whether the queue is busy, has changed.
+    #[inline]
+    fn refile(&mut self, q: u32) {
+        if self.device.rotational {
+            let level = self.queues.level(q);
+            self.positions.refile(&mut self.queues[q], level, &self.held);
+        }
+    }
+
     /// Notes that `rq` has absorbed, or was absorbed by, other I/O.
     fn note_merged(&self, cx: &Cx<'_>, rq: RequestId) {
         let level = self.queues.level(self.held[rq].queue);
@@ -177,10 +186,11 @@ impl Bfq {
             return;
         }
         let q = self.held[rq].queue;
-        if self.queues[q].filed == Some(rq) {
-            self.unfile(q);
+        let queue = &mut self.queues[q];
+        if queue.filed == Some(rq) {
+            self.positions.unfile(queue);
         }
-        if self.queues[q].next != Some(rq) && self.compete(q, rq, sector) {
+        if queue.next != Some(rq) && self.compete(q, rq, sector) {
             self.next_changed(q);
         }
         self.refile(q);
@@ -251,7 +261,7 @@ impl Bfq {
         }
         let old = self.queues.level(q);
         debug_assert!(old != level);
-        self.unfile(q);
+        self.positions.unfile(&mut self.queues[q]);
         self.queues.move_to(q, level, self.now);
         for rq in self.held.waiting(q, self.queues[q].lane) {
             let kind = Kind::of(cx.requests.get(rq));

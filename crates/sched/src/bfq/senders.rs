@@ -1,9 +1,11 @@
-//! The mapping from I/Os to queues, and the creation and removal of queues with their senders.
+//! The mapping from I/Os to queues: their creation and removal with their senders, merges and splits.
 
+use super::merging::is_close;
 use super::procs::Key;
 use super::queue::Priority;
+use super::tunables::Joining;
 use super::wf2q::Class;
-use super::{Bfq, Senders, is_sync};
+use super::{Bfq, NOBODY, Senders, is_sync};
 use crate::Cx;
 use blkmq_core::{IoMeta, Owner};
 
@@ -120,5 +122,80 @@ impl Bfq {
             self.queues.join_burst(q, self.now);
         }
         joined
+    }
+
+    /// A sync queue has been created: it may belong to a series of queues that are merged permanently.
+    pub(super) fn join_series(&mut self, cx: &Cx<'_>, p: u32, q: u32) -> u32 {
+        match self.series.join(&self.queues, q, self.tunables.joining, self.now) {
+            None => q,
+            Some(last) if self.device.rotational => {
+                self.procs.at_mut(p).twin = Some(self.queues.link(last));
+                q
+            }
+            Some(last) => {
+                self.queues[last].stable = true;
+                self.merge(cx, p, q, last)
+            }
+        }
+    }
+
+    /// The queue for the I/O `meta` of process `p`, which sends to `q`: usually `q` itself.
+    pub(super) fn cooperate(&mut self, cx: &Cx<'_>, p: u32, q: u32, meta: &IoMeta) -> u32 {
+        let joining = self.tunables.joining;
+        if joining == Joining::Off {
+            return q;
+        }
+        let twin = self.procs.due_twin(&self.queues, p, q, joining, self.now);
+        if let Some(twin) = twin.filter(|_| !self.idling().boosts(q)) {
+            self.queues[q].stable = true;
+            self.queues[twin].stable = true;
+            return self.merge(cx, p, q, twin);
+        }
+        // Without moving parts, proximity has no value.
+        let others = self.device.rotational && self.queues.others_are_busy();
+        if !others || self.queues.is_late(q, self.now) {
+            return q;
+        }
+        match self.neighbour(q, meta.sector) {
+            Some(other) => self.merge(cx, p, q, other),
+            None => q,
+        }
+    }
+
+    /// A queue with its next or last request close to `sector`, into which `q` may be merged.
+    pub(super) fn neighbour(&self, q: u32, sector: u64) -> Option<u32> {
+        let may_join = |other: &u32| self.queues.may_join(q, *other, self.now);
+        let serving = self.slot.queue;
+        if serving != NOBODY && is_close(self.slot.position, sector) && may_join(&serving) {
+            return Some(serving);
+        }
+        let close = self.positions.close_to(self.queues.level(q), sector);
+        close.map(|rq| self.held[rq].queue).find(may_join)
+    }
+
+    /// Redirects the process `p` from `q` to `into`.
+    pub(super) fn merge(&mut self, cx: &Cx<'_>, p: u32, q: u32, into: u32) -> u32 {
+        self.procs.merge(&mut self.queues, p, q, into, self.now);
+        self.free_if_unused(cx, q);
+        into
+    }
+
+    /// The processes of a shared queue no longer cooperate: `p`, which sends the next I/O, gets a queue of its own
+    /// again.
+    pub(super) fn split(&mut self, cx: &Cx<'_>, p: u32, q: u32) -> u32 {
+        let saved = self.procs.at_mut(p).saved.take();
+        let queue = &mut self.queues[q];
+        let own = if queue.procs == 1 {
+            (queue.shared, queue.to_split, queue.senders) = (false, false, Senders::One(p));
+            q
+        } else {
+            queue.procs -= 1;
+            let (level, priority) = (self.queues.level(q), self.queues[q].priority);
+            self.new_queue(cx, p, level, priority, true)
+        };
+        if let Some(saved) = saved {
+            self.queues.restore(own, &saved, self.now, self.tunables.low_latency);
+        }
+        own
     }
 }
