@@ -1,21 +1,18 @@
-//! The arrival of a request (`spec/bfq.md` section 5).
+//! The arrival of requests (`spec/bfq.md` section 5), alone, or those of a plug for the queue in service together; and
+//! the mapping from I/Os to queues: their creation with their senders, merges and splits.
 
 use super::budget::Reason;
 use super::held::{Item, State, Ways};
+use super::merging::is_close;
 use super::notes::Kind;
+use super::plug::{Plug, Straight, may_grow};
 use super::procs::Key;
-use super::wf2q::{From, When};
-use super::{Bfq, NOBODY};
-use crate::Cx;
-use blkmq_core::{IoMeta, Nanos, RequestId};
-
-/// A single request below this many sectors may still grow if the device waits a little longer.
-const SMALL: u32 = 32;
-
-/// Returns whether a single request of this many sectors might still grow.
-pub(super) fn may_grow(sectors: u32) -> bool {
-    sectors < SMALL
-}
+use super::queue::Priority;
+use super::tunables::Joining;
+use super::wf2q::{Class, From, When};
+use super::{Bfq, NOBODY, Senders, is_sync};
+use crate::{Cx, Used};
+use blkmq_core::{IoMeta, Nanos, Owner, RequestId};
 
 impl Bfq {
     /// Files a request in the order of its queue.
@@ -51,9 +48,192 @@ impl Bfq {
         self.queues.groups.queued(cx, level, kind, self.slot.is_on(level), self.now);
     }
 
+    /// The queue that `io` would go to now, if there is one.
+    pub(super) fn queue_for(&self, io: &IoMeta) -> Option<u32> {
+        self.procs.queue_of(self.queues.groups.key_of(io))
+    }
+
+    /// The sender of an I/O, and its queue: created if necessary, and moved to the right group.
+    #[inline]
+    fn sender(&mut self, cx: &Cx<'_>, meta: &IoMeta) -> (u32, u32) {
+        let key = self.queues.groups.key_of(meta);
+        let p = match self.procs.find(key) {
+            Some(p) => p,
+            None => self.new_proc(cx, key),
+        };
+        self.procs.remember(p);
+        let proc = self.procs.at(p);
+        match proc.queue {
+            Some(q)
+                if proc.ioprio == meta.ioprio
+                    && proc.group == Some(meta.group)
+                    && !self.queues[q].to_split =>
+            {
+                (p, q)
+            }
+            queue => (p, self.sender_changed(cx, p, queue, meta)),
+        }
+    }
+
+    /// The slow path of [`sender`](Self::sender): the queue, group or priority of the sender has changed.
+    fn sender_changed(&mut self, cx: &Cx<'_>, p: u32, queue: Option<u32>, meta: &IoMeta) -> u32 {
+        let level = self.queues.groups.level(meta.group);
+        let priority = Priority::of(meta.ioprio);
+        let proc = self.procs.at_mut(p);
+        proc.left = false;
+        (proc.ioprio, proc.group) = (meta.ioprio, Some(meta.group));
+        let Some(q) = queue else { return self.new_queue(cx, p, level, priority, is_sync(meta)) };
+        if self.queues.level(q) != level {
+            if self.queues[q].shared {
+                // The other processes stay on their level.
+                self.leave_queue(cx, p);
+                return self.new_queue(cx, p, level, priority, true);
+            }
+            self.move_queue(cx, q, level);
+        }
+        if self.queues[q].priority != priority {
+            self.queues[q].priority = priority;
+            self.queues.want(q);
+            self.queues.recount(q);
+        }
+        let queue = &self.queues[q];
+        if queue.to_split && queue.shared && !queue.stable { self.split(cx, p, q) } else { q }
+    }
+
+    fn new_proc(&mut self, cx: &Cx<'_>, key: Key) -> u32 {
+        if self.procs.is_full() {
+            let idlest = self.procs.idlest().expect("there are more records than requests");
+            self.leave_queue(cx, idlest);
+            self.procs.forget(idlest);
+        }
+        self.procs.add(key)
+    }
+
+    /// No I/O of an owner will arrive for a long time.
+    pub(super) fn owner_left(&mut self, cx: &Cx<'_>, owner: Owner) {
+        if let Some(p) = self.procs.find(Key::process(owner)) {
+            self.leave_queue(cx, p);
+            self.procs.forget(p);
+        }
+    }
+
+    /// A process no longer sends to its queue.
+    fn leave_queue(&mut self, cx: &Cx<'_>, p: u32) {
+        if let Some(q) = self.procs.at_mut(p).queue.take() {
+            self.queues[q].procs -= 1;
+            self.free_if_unused(cx, q);
+        }
+    }
+
+    /// A queue of its own for `p`, or the one that it is to share permanently.
+    fn new_queue(
+        &mut self,
+        cx: &Cx<'_>,
+        p: u32,
+        level: u32,
+        priority: Priority,
+        sync: bool,
+    ) -> u32 {
+        let q = self.queues.add(self.now);
+        self.queues.wf.attach(q, level, priority.class, priority.weight());
+        let proc = self.procs.at_mut(p);
+        proc.queue = Some(q);
+        let queue = &mut self.queues[q];
+        queue.of_threads = proc.key.is_thread();
+        queue.sync = sync;
+        queue.senders = Senders::One(p);
+        queue.procs = 1;
+        queue.priority = priority;
+        queue.max_budget = 2 * self.device.max_budget(&self.tunables) / 3;
+        queue.short_think = sync && priority.class != Class::Idle;
+        if !sync {
+            return q;
+        }
+        let joined = self.join_series(cx, p, q);
+        if joined == q {
+            self.queues.join_burst(q, self.now);
+        }
+        joined
+    }
+
+    /// A sync queue has been created: it may belong to a series of queues that are merged permanently.
+    fn join_series(&mut self, cx: &Cx<'_>, p: u32, q: u32) -> u32 {
+        match self.series.join(&self.queues, q, self.tunables.joining, self.now) {
+            None => q,
+            Some(last) if self.device.rotational => {
+                self.procs.at_mut(p).twin = Some(self.queues.link(last));
+                q
+            }
+            Some(last) => {
+                self.queues[last].stable = true;
+                self.merge(cx, p, q, last)
+            }
+        }
+    }
+
+    /// The queue for the I/O `meta` of process `p`, which sends to `q`: usually `q` itself.
+    fn cooperate(&mut self, cx: &Cx<'_>, p: u32, q: u32, meta: &IoMeta) -> u32 {
+        let joining = self.tunables.joining;
+        if joining == Joining::Off {
+            return q;
+        }
+        let twin = self.procs.due_twin(&self.queues, p, q, joining, self.now);
+        if let Some(twin) = twin.filter(|_| !self.idling().boosts(q)) {
+            self.queues[q].stable = true;
+            self.queues[twin].stable = true;
+            return self.merge(cx, p, q, twin);
+        }
+        // Without moving parts, proximity has no value.
+        let others = self.device.rotational && self.queues.others_are_busy();
+        if !others || self.queues.is_late(q, self.now) {
+            return q;
+        }
+        match self.neighbour(q, meta.sector) {
+            Some(other) => self.merge(cx, p, q, other),
+            None => q,
+        }
+    }
+
+    /// A queue with its next or last request close to `sector`, into which `q` may be merged.
+    fn neighbour(&self, q: u32, sector: u64) -> Option<u32> {
+        let may_join = |other: &u32| self.queues.may_join(q, *other, self.now);
+        let serving = self.slot.queue;
+        if serving != NOBODY && is_close(self.slot.position, sector) && may_join(&serving) {
+            return Some(serving);
+        }
+        let close = self.positions.close_to(self.queues.level(q), sector);
+        close.map(|rq| self.held[rq].queue).find(may_join)
+    }
+
+    /// Redirects the process `p` from `q` to `into`.
+    fn merge(&mut self, cx: &Cx<'_>, p: u32, q: u32, into: u32) -> u32 {
+        self.procs.merge(&mut self.queues, p, q, into, self.now);
+        self.free_if_unused(cx, q);
+        into
+    }
+
+    /// The processes of a shared queue no longer cooperate: `p`, which sends the next I/O, gets a queue of its own
+    /// again.
+    fn split(&mut self, cx: &Cx<'_>, p: u32, q: u32) -> u32 {
+        let saved = self.procs.at_mut(p).saved.take();
+        let queue = &mut self.queues[q];
+        let own = if queue.procs == 1 {
+            (queue.shared, queue.to_split, queue.senders) = (false, false, Senders::One(p));
+            q
+        } else {
+            queue.procs -= 1;
+            let (level, priority) = (self.queues.level(q), self.queues[q].priority);
+            self.new_queue(cx, p, level, priority, true)
+        };
+        if let Some(saved) = saved {
+            self.queues.restore(own, &saved, self.now, self.tunables.low_latency);
+        }
+        own
+    }
+
     /// Records the state of a request that is held from now on.
     #[inline]
-    pub(super) fn hold(&mut self, rq: RequestId, p: u32, q: u32, state: State, meta: &IoMeta) {
+    fn hold(&mut self, rq: RequestId, p: u32, q: u32, state: State, meta: &IoMeta) {
         let queue = &mut self.queues[q];
         self.held.hold(Item {
             rq,
@@ -71,13 +251,13 @@ impl Bfq {
 
     /// Updates the habits of the process on an arrival.
     #[inline]
-    pub(super) fn learn_habits(&mut self, q: u32) {
+    fn learn_habits(&mut self, q: u32) {
         let idle_class = self.queues.is_idle_class(q);
         self.queues[q].learn_habits(self.now, self.tunables.slice_idle, idle_class);
     }
 
     /// Adds a request to its queue.
-    pub(super) fn add(&mut self, cx: &Cx<'_>, q: u32, rq: RequestId, meta: &IoMeta) {
+    fn add(&mut self, cx: &Cx<'_>, q: u32, rq: RequestId, meta: &IoMeta) {
         if self.queues[q].is_empty() {
             self.sample_first(q);
         }
@@ -118,7 +298,7 @@ impl Bfq {
 
     /// A queue that had no request waiting gets one: samples its arrival for wakers and injection.
     #[inline]
-    pub(super) fn sample_first(&mut self, q: u32) {
+    fn sample_first(&mut self, q: u32) {
         if !self.queues[q].sync || !self.tunables.injection {
             return;
         }
@@ -133,7 +313,7 @@ impl Bfq {
     }
 
     /// Makes a queue busy (section 5.1). Returns whether it looks interactive.
-    pub(super) fn wake(&mut self, cx: &Cx<'_>, q: u32) -> bool {
+    fn wake(&mut self, cx: &Cx<'_>, q: u32) -> bool {
         let now = self.now;
         let urgent = self.budget_on_wake(q);
         self.queues[q].wake(now);
@@ -148,7 +328,7 @@ impl Bfq {
 
     /// Sets the budget with which a queue becomes busy. Returns whether it was away for so short a time that it
     /// continues immediately with its remaining budget.
-    pub(super) fn budget_on_wake(&mut self, q: u32) -> bool {
+    fn budget_on_wake(&mut self, q: u32) -> bool {
         let slices = Nanos(self.tunables.slice_idle.0.saturating_mul(3));
         let queue = &self.queues[q];
         let in_time = self.now <= queue.think.last_end + slices;
@@ -167,7 +347,7 @@ impl Bfq {
     }
 
     /// Returns whether `q`, which has just become busy, should be served instead of the queue in service.
-    pub(super) fn preempts(&self, q: u32, urgent: bool) -> bool {
+    fn preempts(&self, q: u32, urgent: bool) -> bool {
         let serving = self.slot.queue;
         let (new, old) = (&self.queues[q].raising, &self.queues[serving].raising);
         let urgent = urgent && new.factor >= old.factor;
@@ -191,7 +371,7 @@ impl Bfq {
     }
 
     /// A request has arrived for which the device was kept idle.
-    pub(super) fn stop_waiting(&mut self, cx: &Cx<'_>, q: u32, sectors: u32) {
+    fn stop_waiting(&mut self, cx: &Cx<'_>, q: u32, sectors: u32) {
         let late = self.slot.is_timed_out(self.now);
         let may_grow = self.queues[q].queued == 1 && may_grow(sectors);
         if may_grow && !late && self.idling().boosts(q) {
@@ -201,6 +381,110 @@ impl Bfq {
         if late {
             self.expire(cx, Reason::Timeout);
         }
+    }
+
+    /// Issues all of `rqs`, and writes their order. False, and nothing has happened but that time has passed, if they are
+    /// not all for the queue in service, if its slot might end before the last one, or if they may not all have tags;
+    /// about which `used` is asked, if it is given.
+    pub(super) fn issue_plug(
+        &mut self,
+        cx: &Cx<'_>,
+        rqs: &[RequestId],
+        used: Option<Used>,
+        order: &mut [u8],
+    ) -> bool {
+        self.enter(cx);
+        let plug = Plug { requests: cx.requests, rqs };
+        let Some(way) = self.straight(&plug, used) else { return false };
+        let next = self.arrive_together(cx, way, &plug);
+        plug.sort(next, Ways::of(&self.tunables), order);
+        self.serve_together(cx, way, &plug, order);
+        true
+    }
+
+    /// The way of a plug to the device, if it has one through the queue in service.
+    fn straight(&self, plug: &Plug<'_>, used: Option<Used>) -> Option<Straight> {
+        let q = self.slot.queue;
+        if q == NOBODY || self.tunables.strict || self.slot.is_timed_out(self.now) {
+            return None;
+        }
+        let queue = &self.queues[q];
+        debug_assert!(queue.is_empty(), "the plug does not come alone");
+        if !queue.sync || queue.to_split || self.queues.is_idle_class(q) {
+            return None;
+        }
+        let first = plug.first()?;
+        let p = self.sender_to(q, first)?;
+        let sectors = plug.sectors_if_alike(first)?;
+        let stays = sectors <= self.queues.budget_left(q)
+            && queue.raising.outlasts(sectors, queue.in_burst, self.now);
+        let n = plug.rqs.len() as u32;
+        let admitted = used.is_none_or(|used| self.queues.admits_together(q, first, used, n));
+        (stays && admitted).then_some(Straight { p, q, sectors })
+    }
+
+    /// The process of `io`, if it is known, sends to `q`, and would not be moved or merged now.
+    fn sender_to(&self, q: u32, io: &IoMeta) -> Option<u32> {
+        if !is_sync(io) {
+            return None;
+        }
+        let p = self.procs.find(Key::process(io.owner))?;
+        let proc = self.procs.at(p);
+        let known =
+            proc.queue == Some(q) && proc.ioprio == io.ioprio && proc.group == Some(io.group);
+        let joins = self.tunables.joining != Joining::Off
+            && (proc.twin.is_some() || (self.device.rotational && self.queues.others_are_busy()));
+        (known && !joins).then_some(p)
+    }
+
+    /// The arrival of a plug. Returns the request that is served first, by its position.
+    fn arrive_together(&mut self, cx: &Cx<'_>, way: Straight, plug: &Plug<'_>) -> u8 {
+        let Straight { p, q, .. } = way;
+        let (now, n) = (self.now, plug.rqs.len() as u32);
+        self.procs.remember(p);
+        self.procs.begin_together(p, n);
+        self.learn_habits(q);
+        self.sample_first(q);
+        let queue = &mut self.queues[q];
+        queue.allocated += n;
+        queue.share.arrived_together(now, queue.idle_until(now), n);
+        if self.tunables.low_latency && !queue.raising.is_raised() {
+            queue.raising.started = now;
+        }
+        let level = self.queues.level(q);
+        let due = now + self.tunables.fifo_expire[1];
+        let owner = self.procs.at(p).key;
+        let (head, ways) = (self.device.last_position, Ways::of(&self.tunables));
+        let mut last_end = self.queues[q].last_end;
+        let (mut next, mut next_sector) = (0, 0);
+        for (nth, rq) in plug.rqs.iter().enumerate() {
+            let meta = cx.requests.get(*rq);
+            self.queues[q].seeks.push(self.device.is_far(last_end, meta));
+            last_end = meta.end();
+            let (sectors, state) = (meta.sectors, State::Issued);
+            self.held.hold(Item {
+                rq: *rq,
+                queue: q,
+                proc: p,
+                owner,
+                sectors,
+                state,
+                since: now,
+                due,
+            });
+            if nth == 0 || !ways.prefer_first(head, next_sector, meta.sector) {
+                (next, next_sector) = (nth as u8, meta.sector);
+            }
+            self.queues.groups.queued(cx, level, Kind::of(meta), true, now);
+            let waits = nth == 0 && may_grow(sectors);
+            if self.slot.idle.is_some() && !(waits && self.idling().boosts(q)) {
+                self.slot.stop_idling(cx, &self.queues.groups, now);
+            }
+        }
+        self.queues[q].last_end = last_end;
+        // If there is only one, the device may still be kept idle for more; but the request leaves immediately.
+        self.slot.stop_idling(cx, &self.queues.groups, now);
+        next
     }
 }
 

@@ -1,23 +1,23 @@
 //! `bfq`: budget fair queueing. Each process gets the share of the device that its weight is of all weights.
 //!
 //! The behaviour is that of `spec/bfq.md`; `doc/bfq.md` lists the differences. This file defines the
-//! [`Scheduler`](crate::Scheduler) and its parts. In the order of a request's life:
+//! [`Scheduler`](crate::Scheduler) and its parts; `scheduler.rs` implements the trait. The policy decides in two places what
+//! happens to a request: `arrive.rs` finds its queue and adds it, `serve.rs` selects and serves it, and ends the slot.
+//! State and its rules are in the parts:
 //!
-//! - `senders.rs` finds the request's queue, `arrive.rs` adds it;
-//! - [`wf2q`] selects the next queue, `select.rs` serves it, `expire.rs` ends its slot, `budget.rs` sets the length
-//!   of the next one;
-//! - `plug.rs` takes plugs for the queue in service through both in one step;
-//! - `finish.rs` handles requests that the device returns, `idling.rs` decides whether to wait for more;
-//! - heuristics: `raising.rs`, `merging.rs`, `injection.rs`, `burst.rs` and `waker.rs`, fed by `habits.rs` and `rate.rs`;
-//! - `groups.rs`, `depth.rs` and `notes.rs` handle groups, tags and statistics.
+//! - `procs.rs`: the senders; `queues.rs`: their queues, with the engine of service ([`wf2q`]), the groups and their
+//!   notes (`groups.rs`, `notes.rs`), bursts (`burst.rs`) and shares of the tags (`depth.rs`);
+//! - `queue.rs`: a queue, with its habits, raising, injection and waker in the files of these names;
+//! - `held.rs`: requests in the orders of queues; `merging.rs`: neighbours and series of queues, which are merged;
+//! - `turn.rs`: the slot of the queue in service; `budget.rs`: its charge, and the length of the next one;
+//! - `device.rs`: the device as observed, with its rate (`rate.rs`); `idling.rs`: whether it is kept idle;
+//! - `plug.rs`: a plug that goes through the queue in service in one step.
 
 mod arrive;
 mod budget;
 mod burst;
 mod depth;
 mod device;
-mod expire;
-mod finish;
 mod groups;
 mod habits;
 mod held;
@@ -32,8 +32,7 @@ mod queues;
 mod raising;
 mod rate;
 mod scheduler;
-mod select;
-mod senders;
+mod serve;
 mod tunables;
 mod turn;
 mod waker;

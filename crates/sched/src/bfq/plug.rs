@@ -1,62 +1,49 @@
 //! A plug, or a single request, that comes to the queue in service while none is held: its requests leave in the order
 //! in which they would if they were inserted and then picked one by one, without being entered anywhere.
 //!
-//! Habits are learned, service is charged and the rate of the device is measured for each request, as in `arrive.rs` and
-//! `select.rs`. The lists, the order by sector and the checks of the slot are not needed for requests that come and go in
+//! Habits are learned, service is charged and the rate of the device is measured for each request, as for one that
+//! comes alone. The lists, the order by sector and the checks of the slot are not needed for requests that come and go in
 //! one call. Whatever might make a difference between two requests of the plug sends all of them the long way.
 
-use super::held::{Item, State, Ways};
-use super::notes::Kind;
-use super::procs::Key;
-use super::tunables::Joining;
-use super::{Bfq, NOBODY, arrive, is_sync};
+use super::held::Ways;
+use crate::Requests;
 use crate::sorted::Sorted;
-use crate::{Cx, Used};
 use blkmq_core::{IoMeta, RequestId};
 
-/// The queue in service, the process that sends to it, and the sectors of all of the plug.
-#[derive(Clone, Copy)]
-struct Straight {
-    p: u32,
-    q: u32,
-    sectors: u64,
+/// A single request below this many sectors may still grow if the device waits a little longer.
+const SMALL: u32 = 32;
+
+/// Returns whether a single request of this many sectors might still grow.
+pub(super) fn may_grow(sectors: u32) -> bool {
+    sectors < SMALL
 }
 
-impl Bfq {
-    /// Issues all of `rqs`, and writes their order. False, and nothing has happened but that time has passed, if they are
-    /// not all for the queue in service, if its slot might end before the last one, or if they may not all have tags;
-    /// about which `used` is asked, if it is given.
-    pub(super) fn issue_plug(
-        &mut self,
-        cx: &Cx<'_>,
-        rqs: &[RequestId],
-        used: Option<Used>,
-        order: &mut [u8],
-    ) -> bool {
-        self.enter(cx);
-        let Some(way) = self.straight(cx, rqs, used) else { return false };
-        let next = self.arrive_together(cx, way, rqs);
-        self.serve_together(cx, way, rqs, next, order);
-        true
+/// The way of a plug: the queue in service, the process that sends to it, and the sectors of all of the plug.
+#[derive(Clone, Copy)]
+pub(super) struct Straight {
+    pub(super) p: u32,
+    pub(super) q: u32,
+    pub(super) sectors: u64,
+}
+
+/// The requests of a plug.
+pub(super) struct Plug<'a> {
+    pub(super) requests: &'a Requests,
+    pub(super) rqs: &'a [RequestId],
+}
+
+impl<'a> Plug<'a> {
+    #[inline]
+    pub(super) fn first(&self) -> Option<&'a IoMeta> {
+        self.rqs.first().map(|rq| self.requests.get(*rq))
     }
 
-    /// The way of `rqs` to the device, if they have one through the queue in service.
-    fn straight(&self, cx: &Cx<'_>, rqs: &[RequestId], used: Option<Used>) -> Option<Straight> {
-        let q = self.slot.queue;
-        if q == NOBODY || self.tunables.strict || self.slot.is_timed_out(self.now) {
-            return None;
-        }
-        let queue = &self.queues[q];
-        debug_assert!(queue.is_empty(), "the plug does not come alone");
-        if !queue.sync || queue.to_split || self.queues.is_idle_class(q) {
-            return None;
-        }
-        let (first, rest) = rqs.split_first()?;
-        let first = cx.requests.get(*first);
-        let p = self.sender_to(q, first)?;
+    /// The sectors of all requests, if each has the sender, the group and the priority of the `first` one.
+    #[inline]
+    pub(super) fn sectors_if_alike(&self, first: &IoMeta) -> Option<u64> {
         let mut sectors = u64::from(first.sectors);
-        for rq in rest {
-            let meta = cx.requests.get(*rq);
+        for rq in &self.rqs[1..] {
+            let meta = self.requests.get(*rq);
             let alike = meta.owner == first.owner
                 && meta.group == first.group
                 && meta.ioprio == first.ioprio
@@ -66,140 +53,37 @@ impl Bfq {
             }
             sectors += u64::from(meta.sectors);
         }
-        let stays = sectors <= self.queues.budget_left(q)
-            && queue.raising.outlasts(sectors, queue.in_burst, self.now);
-        let admitted =
-            used.is_none_or(|used| self.queues.admits_together(q, first, used, rqs.len() as u32));
-        (stays && admitted).then_some(Straight { p, q, sectors })
+        Some(sectors)
     }
 
-    /// The process of `io`, if it is known, sends to `q`, and would not be moved or merged now.
-    fn sender_to(&self, q: u32, io: &IoMeta) -> Option<u32> {
-        if !is_sync(io) {
-            return None;
-        }
-        let p = self.procs.find(Key::process(io.owner))?;
-        let proc = self.procs.at(p);
-        let known =
-            proc.queue == Some(q) && proc.ioprio == io.ioprio && proc.group == Some(io.group);
-        let joins = self.tunables.joining != Joining::Off
-            && (proc.twin.is_some() || (self.device.rotational && self.queues.others_are_busy()));
-        (known && !joins).then_some(p)
-    }
-
-    /// The arrival of all of `rqs`. Returns the one that is served first, by its position.
-    fn arrive_together(&mut self, cx: &Cx<'_>, way: Straight, rqs: &[RequestId]) -> u8 {
-        let Straight { p, q, .. } = way;
-        let (now, n) = (self.now, rqs.len() as u32);
-        self.procs.remember(p);
-        self.procs.begin_together(p, n);
-        self.learn_habits(q);
-        self.sample_first(q);
-        let queue = &mut self.queues[q];
-        queue.allocated += n;
-        queue.share.arrived_together(now, queue.idle_until(now), n);
-        if self.tunables.low_latency && !queue.raising.is_raised() {
-            queue.raising.started = now;
-        }
-        let level = self.queues.wf.level(q);
-        let due = now + self.tunables.fifo_expire[1];
-        let owner = self.procs.at(p).key;
-        let (head, ways) = (self.device.last_position, Ways::of(&self.tunables));
-        let mut last_end = self.queues[q].last_end;
-        let (mut next, mut next_sector) = (0, 0);
-        for (nth, rq) in rqs.iter().enumerate() {
-            let meta = cx.requests.get(*rq);
-            let far = self.device.is_far(last_end, meta);
-            self.queues[q].seeks.push(far);
-            last_end = meta.end();
-            let (sectors, state) = (meta.sectors, State::Issued);
-            self.held.hold(Item {
-                rq: *rq,
-                queue: q,
-                proc: p,
-                owner,
-                sectors,
-                state,
-                since: now,
-                due,
-            });
-            if nth == 0 || !ways.prefer_first(head, next_sector, meta.sector) {
-                (next, next_sector) = (nth as u8, meta.sector);
-            }
-            self.queues.groups.queued(cx, level, Kind::of(meta), true, now);
-            let waits = nth == 0 && arrive::may_grow(sectors);
-            if self.slot.idle.is_some() && !(waits && self.idling().boosts(q)) {
-                self.slot.stop_idling(cx, &self.queues.groups, self.now);
-            }
-        }
-        self.queues[q].last_end = last_end;
-        // If there is only one, the device may still be kept idle for more; but the request leaves immediately.
-        self.slot.stop_idling(cx, &self.queues.groups, self.now);
-        next
-    }
-
-    /// Serves all of `rqs`, which have just arrived, beginning with `next`.
-    fn serve_together(
-        &mut self,
-        cx: &Cx<'_>,
-        way: Straight,
-        rqs: &[RequestId],
-        next: u8,
-        order: &mut [u8],
-    ) {
-        let Straight { q, sectors, .. } = way;
-        let (now, n) = (self.now, rqs.len() as u32);
-        let queue = &mut self.queues[q];
-        queue.serve(sectors, now);
-        queue.dispatched += n;
-        // The age of the oldest is looked at when another one is left. None is due: requests expire after a millisecond
-        // at the earliest.
-        queue.fifo_checked |= n > 1;
-        let level = self.queues.wf.level(q);
-        self.sampling.dispatched(rqs[usize::from(next)]);
-        if let [rq] = rqs {
+    /// Writes the order in which the requests are served, beginning with `next`.
+    #[inline]
+    pub(super) fn sort(&self, next: u8, ways: Ways, order: &mut [u8]) {
+        if self.rqs.len() == 1 {
             order[0] = 0;
-            self.serve_one(cx, q, level, *rq);
-            self.slot.position = self.device.last_position;
             return;
         }
-        let mut sorted = Sorted::of(rqs.iter().map(|rq| cx.requests.get(*rq).sector), 0);
+        let mut sorted = Sorted::of(self.rqs.iter().map(|rq| self.requests.get(*rq).sector), 0);
         let mut at = sorted.position_of(next);
-        for place in order.iter_mut().take(rqs.len()) {
+        for place in order.iter_mut().take(self.rqs.len()) {
             let (sector, nth) = sorted.pick(at);
             *place = nth;
-            self.serve_one(cx, q, level, rqs[usize::from(nth)]);
             let Some(ahead) = sorted.ahead().or_else(|| sorted.first()) else { break };
-            at = match sorted.behind() {
-                Some(behind) if !self.prefers(sector, &sorted, ahead, behind) => behind,
-                _ => ahead,
-            };
+            let prefers =
+                |behind| ways.prefer_first(sector, sorted.sector(ahead), sorted.sector(behind));
+            at = sorted.behind().filter(|behind| !prefers(*behind)).unwrap_or(ahead);
         }
-        self.slot.position = self.device.last_position;
-    }
-
-    /// Counts a request as served.
-    #[inline]
-    fn serve_one(&mut self, cx: &Cx<'_>, q: u32, level: u32, rq: RequestId) {
-        let meta = cx.requests.get(rq);
-        self.queues.wf.serve(q, meta.sectors.into());
-        self.device.dispatched(meta, self.now, self.tunables.timeout);
-        self.queues.groups.served(cx, level, meta, self.now);
-    }
-
-    /// Returns whether the request at `ahead` is preferred to the one at `behind`, with the head at `sector`.
-    fn prefers(&self, sector: u64, sorted: &Sorted, ahead: u32, behind: u32) -> bool {
-        Ways::of(&self.tunables).prefer_first(sector, sorted.sector(ahead), sorted.sector(behind))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::device::Device;
-    use super::super::{FACTORY, Senders, raising};
+    use super::super::held::Item;
+    use super::super::{Bfq, FACTORY, Senders, raising};
     use super::*;
     use crate::testkit::{Driver, LocalEnv};
-    use crate::{At, Done, Options, PLUG, Pick, Requests, Scheduler, Shape, StatsLevel};
+    use crate::{At, Cx, Done, Options, PLUG, Pick, Scheduler, Shape, StatsLevel};
     use alloc::format;
     use alloc::string::String;
     use alloc::vec::Vec;

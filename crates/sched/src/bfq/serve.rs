@@ -1,0 +1,462 @@
+//! Service: the selection of the next request for the device (`spec/bfq.md` section 6), the end of a slot (section 8), and
+//! the ways out of a queue: to the device and back (section 7), into another request, or back to the submitter.
+
+use super::budget::{self, Pace, Reason, Slot};
+use super::held::{State, Ways};
+use super::notes::Kind;
+use super::plug::{Plug, Straight};
+use super::wf2q::When;
+use super::{Bfq, NOBODY, Senders, habits};
+use crate::{Cx, Event, Pick};
+use blkmq_core::{GroupIndex, Instant, Nanos, RequestId};
+
+/// The number of busy queues that are examined for a request to inject.
+const LOOK_AT: usize = 16;
+
+impl Bfq {
+    pub(super) fn choose(&mut self, cx: &Cx<'_>) -> Pick {
+        if let Some(rq) = self.held.head() {
+            self.issue_head(cx, rq);
+            return Pick::Issue(rq);
+        }
+        if self.held.queued == 0 {
+            return Pick::Empty;
+        }
+        if self.tunables.strict && self.device.in_driver > 0 {
+            return Pick::WaitCompletion;
+        }
+        match self.select(cx) {
+            Some(q) => Pick::Issue(self.serve(cx, q)),
+            // The device is kept idle for the queue in service, at most until that time, or until the queue's last
+            // request is back.
+            None => self.slot.idle.map_or(Pick::WaitCompletion, Pick::WaitUntil),
+        }
+    }
+
+    /// The queue to serve: usually the one in service. `None`: the device is kept idle for it.
+    fn select(&mut self, cx: &Cx<'_>) -> Option<u32> {
+        if self.slot.queue != NOBODY && self.slot.is_timed_out(self.now) && self.may_end_for_time()
+        {
+            self.expire(cx, Reason::Timeout);
+        }
+        loop {
+            if self.slot.queue == NOBODY {
+                self.begin_slot(cx);
+            }
+            let q = self.slot.queue;
+            match self.queues[q].next {
+                Some(next) if self.charge_of(q, next) > self.queues.budget_left(q) => {
+                    self.expire(cx, Reason::Exhausted);
+                }
+                Some(_) => {
+                    self.slot.stop_idling(cx, &self.queues.groups, self.now);
+                    return Some(q);
+                }
+                // While the queue drains, no request arrives that is worth waiting for.
+                None if self.is_waited_for(q) && !cx.env.is_draining() => match self.inject() {
+                    None if self.held.is_full() => self.expire(cx, Reason::NoMore),
+                    injected => return injected,
+                },
+                None => self.expire(cx, Reason::NoMore),
+            }
+        }
+    }
+
+    /// Returns whether the slot of the queue in service, whose time is over, may end. False while the device is kept
+    /// idle for the queue and less than a third of its budget is left. False also if the queue is empty and worth
+    /// waiting for.
+    fn may_end_for_time(&self) -> bool {
+        let q = self.slot.queue;
+        self.time_counts() && !(self.queues[q].is_empty() && self.idling().is_better(q))
+    }
+
+    /// While the device is kept idle for the queue in service, time counts only if at least a third of its budget is
+    /// left.
+    fn time_counts(&self) -> bool {
+        let (q, wf) = (self.slot.queue, &self.queues.wf);
+        self.slot.idle.is_none() || budget::much_left(wf.budget(q), wf.service(q))
+    }
+
+    /// Returns whether an empty queue in service is worth waiting for: not once its last process sends elsewhere, or has left.
+    fn is_waited_for(&self, q: u32) -> bool {
+        let queue = &self.queues[q];
+        queue.procs > 0
+            && (self.slot.idle.is_some() || (queue.dispatched > 0 && self.idling().is_better(q)))
+    }
+
+    /// Begins the slot of the next queue.
+    fn begin_slot(&mut self, cx: &Cx<'_>) {
+        let now = self.now;
+        let q = self.queues.wf.pick(now).expect("requests wait, so a queue is busy");
+        self.device.warmth.another();
+        let weight = self.queues.wf.weight(q);
+        let queue = &mut self.queues[q];
+        queue.fifo_checked = false;
+        queue.raising.forgive_waiting(queue.waiting_since, now);
+        let longer = if queue.raising.is_soft_rt() {
+            1
+        } else {
+            u64::from(weight / queue.priority.weight()).max(1)
+        };
+        let length = Nanos(self.tunables.timeout.0.saturating_mul(longer));
+        let level = self.queues.level(q);
+        self.slot.begin(q, level, now, length);
+        self.queues.groups.turn(cx, level, now);
+    }
+
+    /// The queue to inject from, while the device is kept idle for the queue in service.
+    fn inject(&mut self) -> Option<u32> {
+        if !self.tunables.injection {
+            return None;
+        }
+        let q = self.slot.queue;
+        let fits = |other: &u32| self.can_be_injected(*other);
+        self.own_async(q)
+            .or_else(|| self.queues.waker_of(q).filter(fits))
+            .or_else(|| self.queues.woken_by(q).filter(fits))
+            .or_else(|| if self.idling().boosts(q) { None } else { self.anybody_for(q) })
+    }
+
+    /// Returns whether `q` has a request that fits its budget.
+    fn can_be_injected(&self, q: u32) -> bool {
+        let Some(next) = self.queues[q].next else { return false };
+        !self.slot.is_of(q) && self.charge_of(q, next) <= self.queues.budget_left(q)
+    }
+
+    /// The async queue of the process that is waited for, if that is the only one of `q`, and the next request there is
+    /// from that process.
+    fn own_async(&self, q: u32) -> Option<u32> {
+        let Senders::One(proc) = self.queues[q].senders else { return None };
+        if self.queues[q].procs != 1 {
+            return None;
+        }
+        let proc = self.procs.at(proc);
+        let group = proc.group.unwrap_or(GroupIndex::ROOT);
+        let queue = self.procs.queue_of(self.queues.groups.shared_key(group, proc.ioprio))?;
+        let next = self.queues[queue].next?;
+        let own = self.held[next].owner == proc.key;
+        (own && self.can_be_injected(queue)).then_some(queue)
+    }
+
+    /// The first queue that fits, of those that have been busy for longest.
+    fn anybody_for(&mut self, q: u32) -> Option<u32> {
+        let queue = &self.queues[q];
+        let always = !queue.raising.is_raised() || !queue.short_think;
+        let waited =
+            self.slot.idle.is_some() && self.now >= self.slot.idle_began + self.tunables.slice_idle;
+        if self.device.in_driver >= queue.injection.limit_after(waited) {
+            return None;
+        }
+        let fits = |other: &u32| {
+            let raised = self.queues[*other].raising.is_raised();
+            (always || raised) && self.can_be_injected(*other) && !self.is_too_large(*other)
+        };
+        let found = self.queues.busy().take(LOOK_AT).find(fits)?;
+        self.sampling.injected = true;
+        Some(found)
+    }
+
+    /// On a device without moving parts, one large request at a time is enough delay.
+    fn is_too_large(&self, q: u32) -> bool {
+        let next = self.queues[q].next.expect("it was found to have one");
+        !self.device.rotational
+            && self.device.in_driver >= 1
+            && self.held[next].sectors >= habits::LARGE
+    }
+
+    /// Serves the next request of `q`.
+    fn serve(&mut self, cx: &Cx<'_>, q: u32) -> RequestId {
+        let rq = self.queues[q].next.expect("it was selected for having one");
+        let charge = self.charge_of(q, rq);
+        self.queues[q].serve(charge, self.now);
+        self.queues.wf.serve(q, charge);
+        if self.slot.is_of(q) {
+            self.sampling.dispatched(rq);
+        }
+        self.dispatch(cx, q, rq);
+        if self.slot.is_of(q) {
+            self.queues.review_raising(q, self.now, &self.device.rate);
+            if self.queues.is_idle_class(q) && self.queues.others_are_busy() {
+                self.expire(cx, Reason::Exhausted);
+            }
+        }
+        rq
+    }
+
+    /// Moves `rq` from `q` to the device.
+    fn dispatch(&mut self, cx: &Cx<'_>, q: u32, rq: RequestId) {
+        let meta = cx.requests.get(rq);
+        self.queues[q].dispatched += 1;
+        self.device.dispatched(meta, self.now, self.tunables.timeout);
+        if self.slot.is_of(q) {
+            self.slot.position = meta.end();
+        }
+        self.held[rq].state = State::Issued;
+        let level = self.queues.level(q);
+        self.take_out(q, rq, meta.sector);
+        self.queues.groups.served(cx, level, meta, self.now);
+        self.left_empty(cx, q);
+    }
+
+    /// Issues a requeued request, or one that goes ahead of everything.
+    fn issue_head(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        self.held.take_head(rq);
+        self.held[rq].state = State::Issued;
+        let q = self.held[rq].queue;
+        self.queues[q].dispatched += 1;
+        self.device.in_driver += 1;
+        let level = self.queues.level(q);
+        self.queues.groups.served(cx, level, cx.requests.get(rq), self.now);
+        self.queues.recount(q);
+    }
+
+    /// Serves all of a plug, which has just arrived, in this order.
+    pub(super) fn serve_together(
+        &mut self,
+        cx: &Cx<'_>,
+        way: Straight,
+        plug: &Plug<'_>,
+        order: &[u8],
+    ) {
+        let Straight { q, sectors, .. } = way;
+        let n = plug.rqs.len();
+        let queue = &mut self.queues[q];
+        queue.serve(sectors, self.now);
+        queue.dispatched += n as u32;
+        // The age of the oldest is looked at when another one is left. None is due: requests expire after a millisecond
+        // at the earliest.
+        queue.fifo_checked |= n > 1;
+        let level = self.queues.level(q);
+        self.sampling.dispatched(plug.rqs[usize::from(order[0])]);
+        for nth in &order[..n] {
+            let meta = cx.requests.get(plug.rqs[usize::from(*nth)]);
+            self.queues.wf.serve(q, meta.sectors.into());
+            self.device.dispatched(meta, self.now, self.tunables.timeout);
+            self.queues.groups.served(cx, level, meta, self.now);
+        }
+        self.slot.position = self.device.last_position;
+    }
+
+    /// Takes a waiting request, filed at `sector`, out of the order of its queue, and finds the next one.
+    #[inline]
+    fn take_out(&mut self, q: u32, rq: RequestId, sector: u64) {
+        let ways = Ways::of(&self.tunables);
+        if self.held.take_out(&mut self.queues[q], rq, sector, self.now, ways) {
+            self.next_changed(q);
+        }
+        self.refile(q);
+    }
+
+    /// After a request was taken out: an empty queue is taken off the service tree.
+    #[inline]
+    fn left_empty(&mut self, cx: &Cx<'_>, q: u32) {
+        let queue = &self.queues[q];
+        if queue.is_empty() && queue.busy && !self.slot.is_of(q) {
+            self.queues.retire(cx, q, self.now, &self.tunables);
+        }
+    }
+
+    /// A held request was withdrawn, or fused into another one.
+    pub(super) fn remove_held(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        let item = self.held[rq];
+        assert!(item.rq == rq, "{rq:?} is not held");
+        let (q, kind) = (item.queue, Kind::of(cx.requests.get(rq)));
+        let level = self.queues.level(q);
+        match item.state {
+            State::Head => self.held.take_head(rq),
+            State::Queued => {
+                let sector = self.held.sector(rq).expect("it waits in the order");
+                self.take_out(q, rq, sector);
+            }
+            State::Free | State::Issued => panic!("{rq:?} is not held"),
+        }
+        self.queues.groups.unqueued(cx, level, kind, self.now);
+        if item.state == State::Queued {
+            self.left_empty(cx, q);
+        }
+        self.release(cx, rq);
+    }
+
+    /// An issued request is back from the device.
+    pub(super) fn back(&mut self, cx: &Cx<'_>, rq: RequestId, completed: Instant) {
+        let q = self.held[rq].queue;
+        let (in_driver, most) = (self.device.in_driver, self.device.hw_tag.most);
+        let injection = &mut self.queues[q].injection;
+        self.sampling.completed(injection, rq, completed, in_driver, most);
+        let sparse = if self.slot.queue == NOBODY {
+            None
+        } else {
+            let queue = &self.queues[self.slot.queue];
+            queue.short_think.then_some(queue.dispatched + queue.queued)
+        };
+        let link = self.queues.link(q);
+        let (waiting, timeout) = (self.held.queued, self.tunables.timeout);
+        self.device.completed(link, completed, waiting, sparse, timeout);
+        let queue = &mut self.queues[q];
+        queue.dispatched -= 1;
+        queue.think.last_end = queue.think.last_end.max(completed);
+        if queue.dispatched == 0 {
+            if queue.raising.soft_rt_due {
+                queue.run_empty(self.now, self.tunables.slice_idle);
+            }
+            if !queue.busy {
+                queue.idle_since = Some(completed);
+                self.queues.recount(q);
+            }
+        }
+        if self.slot.is_of(q) {
+            self.after_completion(cx, q);
+        }
+    }
+
+    /// Decides, after a request of the queue in service has completed, whether to continue, to wait, or to end the
+    /// slot.
+    #[inline]
+    fn after_completion(&mut self, cx: &Cx<'_>, q: u32) {
+        let empty = self.queues[q].is_empty();
+        let timed_out = self.slot.is_timed_out(self.now);
+        if !empty && !timed_out {
+            return;
+        }
+        if empty && self.idling().is_better(q) {
+            if self.queues[q].dispatched == 0 && self.slot.idle.is_none() {
+                let span = self.idling().span(q);
+                self.slot.begin_idling(self.now, span, cx.stats);
+            }
+        } else if timed_out && self.time_counts() {
+            self.expire(cx, Reason::Timeout);
+        } else if empty {
+            self.expire(cx, Reason::NoMore);
+        }
+    }
+
+    /// A request has completed, or was withdrawn or absorbed.
+    #[inline]
+    pub(super) fn release(&mut self, cx: &Cx<'_>, rq: RequestId) {
+        let item = &mut self.held[rq];
+        item.state = State::Free;
+        let q = item.queue;
+        self.procs.end(item.proc);
+        self.queues[q].allocated -= 1;
+        if self.queues[q].procs == 0 {
+            self.free_if_unused(cx, q);
+        }
+    }
+
+    /// The idle time is over.
+    #[inline(never)]
+    pub(super) fn idled(&mut self, cx: &Cx<'_>) {
+        self.slot.stop_idling(cx, &self.queues.groups, self.now);
+        if self.slot.is_timed_out(self.now) {
+            self.expire(cx, Reason::Timeout);
+        } else if self.queues[self.slot.queue].is_empty() {
+            self.expire(cx, Reason::TooIdle);
+        }
+    }
+
+    /// Ends the slot of the queue in service.
+    pub(super) fn expire(&mut self, cx: &Cx<'_>, reason: Reason) {
+        let (q, now) = (self.slot.queue, self.now);
+        self.slot.stop_idling(cx, &self.queues.groups, now);
+        self.charge_slot(q, reason);
+        let queue = &mut self.queues[q];
+        if self.tunables.low_latency {
+            if !queue.raising.is_raised() {
+                queue.raising.started = now;
+            }
+            if queue.is_empty() {
+                queue.run_empty(now, self.tunables.slice_idle);
+            }
+        }
+        if queue.shared && queue.seeks.is_seeky() {
+            queue.to_split = true;
+        }
+        let kept = reason == Reason::Preempted && self.idling().is_needed(q);
+        if self.queues[q].is_empty() && !kept {
+            if self.queues[q].dispatched == 0 {
+                self.queues[q].idle_since = Some(now);
+            }
+            self.queues.take_off(cx, q, When::Expiring, now);
+        } else {
+            self.queues.wf.requeue(q, When::Expiring, now);
+            self.queues[q].waiting_since = now;
+        }
+        self.queues.wf.end_slot(q);
+        self.slot.end();
+        self.sampling.slot_ended();
+        let whole = matches!(reason, Reason::Timeout | Reason::Exhausted);
+        let queue = &mut self.queues[q];
+        queue.back_soon = !queue.busy && !whole;
+        if !queue.back_soon {
+            self.queues.wf.set_service(q, 0);
+        }
+        self.queues.recount(q);
+        let time = Event::Time(now.since(self.slot.began));
+        self.queues.groups.note(cx, self.queues.level(q), Kind::QUEUE, time);
+        self.free_if_unused(cx, q);
+    }
+
+    /// Charges `q` for its slot, and sets its next budget.
+    fn charge_slot(&mut self, q: u32, reason: Reason) {
+        let (queue, tunables) = (&self.queues[q], &self.tunables);
+        let pace = Pace {
+            time: self.slot.length(reason, self.now),
+            seeky: queue.seeks.is_seeky(),
+            rotational: self.device.rotational,
+        };
+        let mut slot = Slot {
+            reason,
+            sync: queue.sync,
+            raised: queue.raising.is_raised(),
+            in_flight: queue.dispatched > 0,
+            service: self.queues.wf.service(q),
+            budget: queue.max_budget,
+            max: self.device.max_budget(tunables),
+        };
+        let budget = self.queues.wf.budget(q);
+        if let Some(total) = slot.charge_for_time(&pace, budget, tunables.timeout) {
+            self.queues.wf.set_budget(q, budget.max(total));
+            if total > slot.service {
+                self.queues.wf.serve(q, total - slot.service);
+            }
+            slot.service = total;
+        }
+        if reason == Reason::Preempted && slot.sync && !slot.raised {
+            return;
+        }
+        let mut budget = slot.next_budget();
+        if self.device.warmth.is_warm() && tunables.max_budget == 0 {
+            budget = budget.min(slot.max);
+        }
+        self.queues[q].max_budget = budget;
+        if let Some(next) = self.queues[q].next {
+            let budget = budget.max(self.charge_of(q, next));
+            self.queues.wf.set_budget(q, budget);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{add_queue, with_a_queue};
+    use super::*;
+
+    #[test]
+    fn a_woken_queue_is_let_in_while_it_has_io_and_no_other_waker() {
+        let let_in = |still: bool, busy: bool| {
+            let (mut bfq, q) = with_a_queue("");
+            let (woken, other) = (add_queue(&mut bfq), add_queue(&mut bfq));
+            bfq.slot.queue = q;
+            bfq.queues[q].waker.woken = Some(bfq.queues.link(woken));
+            let waker = if still { q } else { other };
+            bfq.queues[woken].waker.queue = Some(bfq.queues.link(waker));
+            bfq.queues[woken].next = Some(RequestId::new(0, 0));
+            bfq.queues[woken].busy = busy;
+            bfq.queues.wf.set_budget(woken, 8);
+            bfq.inject() == Some(woken)
+        };
+        assert!(let_in(true, true));
+        assert!(!let_in(false, true), "it has found another one");
+        assert!(!let_in(true, false));
+    }
+}
