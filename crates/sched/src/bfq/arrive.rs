@@ -4,13 +4,13 @@
 use super::budget::Reason;
 use super::held::{Item, State, Ways};
 use super::merging::is_close;
-use super::notes::Kind;
-use super::plug::{Plug, Straight, may_grow};
+use super::plug::{Plug, may_grow, sectors_if_alike};
 use super::procs::Key;
 use super::queue::Priority;
+use super::raising::ORDINARY;
 use super::tunables::Joining;
-use super::wf2q::{Class, From, When};
-use super::{Bfq, NOBODY, Senders, is_sync};
+use super::wf2q::{Class, From, ROOT, When};
+use super::{Bfq, NOBODY, QueueRef, Senders, is_sync};
 use crate::{Cx, Used};
 use blkmq_core::{IoMeta, Nanos, Owner, RequestId};
 
@@ -44,8 +44,8 @@ impl Bfq {
     /// Inserts a requeued request, or one that goes ahead of everything.
     pub(super) fn push_head(&mut self, cx: &Cx<'_>, rq: RequestId) {
         self.held.push_head(rq);
-        let (level, kind) = (self.queues.level(self.held[rq].queue), Kind::of(cx.requests.get(rq)));
-        self.queues.groups.queued(cx, level, kind, self.slot.is_on(level), self.now);
+        let level = self.queues.level(self.held[rq].queue);
+        self.queues.groups.queued(cx, level, cx.requests.get(rq), self.now);
     }
 
     /// The queue that `io` would go to now, if there is one.
@@ -82,12 +82,12 @@ impl Bfq {
         let proc = self.procs.at_mut(p);
         proc.left = false;
         (proc.ioprio, proc.group) = (meta.ioprio, Some(meta.group));
-        let Some(q) = queue else { return self.new_queue(cx, p, level, priority, is_sync(meta)) };
+        let Some(q) = queue else { return self.new_queue(cx, p) };
         if self.queues.level(q) != level {
             if self.queues[q].shared {
                 // The other processes stay on their level.
                 self.leave_queue(cx, p);
-                return self.new_queue(cx, p, level, priority, true);
+                return self.new_queue(cx, p);
             }
             self.move_queue(cx, q, level);
         }
@@ -103,8 +103,7 @@ impl Bfq {
     fn new_proc(&mut self, cx: &Cx<'_>, key: Key) -> u32 {
         if self.procs.is_full() {
             let idlest = self.procs.idlest().expect("there are more records than requests");
-            self.leave_queue(cx, idlest);
-            self.procs.forget(idlest);
+            self.forget(cx, idlest);
         }
         self.procs.add(key)
     }
@@ -112,9 +111,14 @@ impl Bfq {
     /// No I/O of an owner will arrive for a long time.
     pub(super) fn owner_left(&mut self, cx: &Cx<'_>, owner: Owner) {
         if let Some(p) = self.procs.find(Key::process(owner)) {
-            self.leave_queue(cx, p);
-            self.procs.forget(p);
+            self.forget(cx, p);
         }
+    }
+
+    /// Forgets a process; if it has requests, as soon as they have completed.
+    fn forget(&mut self, cx: &Cx<'_>, p: u32) {
+        self.leave_queue(cx, p);
+        self.procs.forget(p);
     }
 
     /// A process no longer sends to its queue.
@@ -126,18 +130,13 @@ impl Bfq {
     }
 
     /// A queue of its own for `p`, or the one that it is to share permanently.
-    fn new_queue(
-        &mut self,
-        cx: &Cx<'_>,
-        p: u32,
-        level: u32,
-        priority: Priority,
-        sync: bool,
-    ) -> u32 {
+    fn new_queue(&mut self, cx: &Cx<'_>, p: u32) -> u32 {
         let q = self.queues.add(self.now);
-        self.queues.wf.attach(q, level, priority.class, priority.weight());
         let proc = self.procs.at_mut(p);
         proc.queue = Some(q);
+        let level = proc.group.map_or(ROOT, |group| self.queues.groups.level(group));
+        let (priority, sync) = (Priority::of(proc.ioprio), proc.key.shared_by().is_none());
+        self.queues.wf.attach(q, level, priority.class, priority.weight());
         let queue = &mut self.queues[q];
         queue.of_threads = proc.key.is_thread();
         queue.sync = sync;
@@ -158,7 +157,7 @@ impl Bfq {
 
     /// A sync queue has been created: it may belong to a series of queues that are merged permanently.
     fn join_series(&mut self, cx: &Cx<'_>, p: u32, q: u32) -> u32 {
-        match self.series.join(&self.queues, q, self.tunables.joining, self.now) {
+        match self.queues.join_series(q, self.tunables.joining, self.now) {
             None => q,
             Some(last) if self.device.rotational => {
                 self.procs.at_mut(p).twin = Some(self.queues.link(last));
@@ -177,8 +176,11 @@ impl Bfq {
         if joining == Joining::Off {
             return q;
         }
-        let twin = self.procs.due_twin(&self.queues, p, q, joining, self.now);
-        if let Some(twin) = twin.filter(|_| !self.idling().boosts(q)) {
+        let is_ripe = |_: &mut QueueRef| self.queues.is_ripe(q, self.now);
+        let twin = self.procs.at_mut(p).twin.take_if(is_ripe);
+        let twin = twin.and_then(|twin| self.queues.follow(twin));
+        let may_share = |twin: &u32| self.queues.may_share(q, *twin, joining);
+        if let Some(twin) = twin.filter(|twin| may_share(twin) && !self.idling().boosts(q)) {
             self.queues[q].stable = true;
             self.queues[twin].stable = true;
             return self.merge(cx, p, q, twin);
@@ -222,11 +224,16 @@ impl Bfq {
             q
         } else {
             queue.procs -= 1;
-            let (level, priority) = (self.queues.level(q), self.queues[q].priority);
-            self.new_queue(cx, p, level, priority, true)
+            self.new_queue(cx, p)
         };
         if let Some(saved) = saved {
-            self.queues.restore(own, &saved, self.now, self.tunables.low_latency);
+            let queue = &mut self.queues[own];
+            queue.restore(&saved, self.now);
+            if queue.raising.is_over(self.now) || !self.tunables.low_latency {
+                queue.raising.factor = ORDINARY;
+            }
+            self.queues.want(own);
+            self.queues.recount(own);
         }
         own
     }
@@ -270,11 +277,15 @@ impl Bfq {
         self.held.file(queue, rq, meta.sector);
         let another = self.compete(q, rq, meta.sector);
         let level = self.queues.level(q);
-        self.queues.groups.queued(cx, level, Kind::of(meta), self.slot.is_on(level), now);
+        self.queues.groups.queued(cx, level, meta, now);
         let mut interactive = false;
         if self.queues[q].busy {
-            if self.tunables.low_latency {
-                self.queues.raise_rare_async(q, now, &self.device.rate);
+            // Async I/O after a pause is as likely to be waited for as any other.
+            let queue = &mut self.queues[q];
+            let may_be_raised = self.tunables.low_latency && !queue.sync;
+            if may_be_raised && queue.raising.begin_if_rare(now, &self.device.rate) {
+                self.queues.want(q);
+                self.queues.recount(q);
             }
             if another {
                 self.next_changed(q);
@@ -289,11 +300,19 @@ impl Bfq {
         }
     }
 
-    /// The request `rq`, at `sector`, competes with the next request of `q`. Returns whether the next one has changed.
+    /// The request `rq`, at `sector`, competes with the next request of `q`. Returns whether it takes its place.
     #[inline]
     pub(super) fn compete(&mut self, q: u32, rq: RequestId, sector: u64) -> bool {
         let (head, ways) = (self.device.last_position, Ways::of(&self.tunables));
-        self.held.compete(&mut self.queues[q], rq, sector, head, ways)
+        let queue = &mut self.queues[q];
+        let wins = queue.next.is_none_or(|old| {
+            let at = || self.held.sector(old).expect("the next request is in the order");
+            !queue.next_is_due && !ways.prefer_first(head, at(), sector)
+        });
+        if wins {
+            queue.next = Some(rq);
+        }
+        wins
     }
 
     /// A queue that had no request waiting gets one: samples its arrival for wakers and injection.
@@ -302,14 +321,13 @@ impl Bfq {
         if !self.queues[q].sync || !self.tunables.injection {
             return;
         }
-        if let Some(last) = self.device.last_completed {
-            let since = self.now.since(self.device.last_completion);
-            self.queues.look_for_waker(q, last, since, self.now, self.tunables.slice_idle);
-        }
+        let now = self.now;
+        self.queues.look_for_waker(q, &self.device, now, self.tunables.slice_idle);
         let queue = &mut self.queues[q];
-        let (injection, in_service) = (&mut queue.injection, self.slot.is_of(q));
-        let in_driver = self.device.in_driver;
-        self.sampling.arrived(injection, queue.short_think, in_service, in_driver, self.now);
+        queue.injection.renew(queue.short_think, now);
+        if self.slot.is_of(q) {
+            self.sampling.arm(&queue.injection, self.device.in_driver, now);
+        }
     }
 
     /// Makes a queue busy (section 5.1). Returns whether it looks interactive.
@@ -317,13 +335,35 @@ impl Bfq {
         let now = self.now;
         let urgent = self.budget_on_wake(q);
         self.queues[q].wake(now);
-        let interactive = self.queues.raise_on_arrival(q, now, &self.device, &self.tunables);
+        let interactive = self.raise_on_arrival(q);
         let from = if self.queues[q].back_soon { From::WhereItStopped } else { From::Now };
         self.queues.put_on(q, from, now);
         if self.slot.queue != NOBODY && self.preempts(q, urgent) {
             self.expire(cx, Reason::Preempted);
         }
         interactive
+    }
+
+    /// A queue becomes busy: begins or continues its raising, if it qualifies. Returns whether it looks interactive.
+    pub(super) fn raise_on_arrival(&mut self, q: u32) -> bool {
+        let (now, queue) = (self.now, &mut self.queues[q]);
+        let looks = queue.looks(now);
+        if !self.tunables.low_latency || queue.is_just_split(now) {
+            return looks.interactive;
+        }
+        let alone = queue.sync && (!queue.shared || queue.stable);
+        if queue.raising.is_raised() {
+            queue.raising.go_on(looks, queue.in_burst, now, &self.device.rate);
+            self.queues.want(q);
+        } else if alone && (looks.interactive || looks.soft_rt) {
+            queue.raising.begin(looks.interactive, &self.device.rate);
+            // It is preferred, but not for long at a time; nor if another request comes before its turn does.
+            let short = 2 * (self.device.max_budget(&self.tunables) / 32);
+            queue.max_budget = queue.max_budget.min(short);
+            self.queues.wf.set_budget(q, self.queues.wf.budget(q).min(short));
+            self.queues.want(q);
+        }
+        looks.interactive
     }
 
     /// Sets the budget with which a queue becomes busy. Returns whether it was away for so short a time that it
@@ -394,16 +434,16 @@ impl Bfq {
         order: &mut [u8],
     ) -> bool {
         self.enter(cx);
-        let plug = Plug { requests: cx.requests, rqs };
-        let Some(way) = self.straight(&plug, used) else { return false };
-        let next = self.arrive_together(cx, way, &plug);
-        plug.sort(next, Ways::of(&self.tunables), order);
-        self.serve_together(cx, way, &plug, order);
+        let Some(plug) = self.plug(cx, rqs, used) else { return false };
+        let ways = Ways::of(&self.tunables);
+        let next = self.arrive_together(cx, &plug, ways);
+        plug.sort(cx.requests, next, ways, order);
+        self.serve_together(cx, &plug, order);
         true
     }
 
-    /// The way of a plug to the device, if it has one through the queue in service.
-    fn straight(&self, plug: &Plug<'_>, used: Option<Used>) -> Option<Straight> {
+    /// The plug of `rqs`, if they have a way to the device through the queue in service.
+    fn plug<'a>(&self, cx: &Cx<'_>, rqs: &'a [RequestId], used: Option<Used>) -> Option<Plug<'a>> {
         let q = self.slot.queue;
         if q == NOBODY || self.tunables.strict || self.slot.is_timed_out(self.now) {
             return None;
@@ -413,14 +453,14 @@ impl Bfq {
         if !queue.sync || queue.to_split || self.queues.is_idle_class(q) {
             return None;
         }
-        let first = plug.first()?;
+        let first = cx.requests.get(*rqs.first()?);
         let p = self.sender_to(q, first)?;
-        let sectors = plug.sectors_if_alike(first)?;
+        let sectors = sectors_if_alike(cx.requests, rqs)?;
         let stays = sectors <= self.queues.budget_left(q)
             && queue.raising.outlasts(sectors, queue.in_burst, self.now);
-        let n = plug.rqs.len() as u32;
+        let n = rqs.len() as u32;
         let admitted = used.is_none_or(|used| self.queues.admits_together(q, first, used, n));
-        (stays && admitted).then_some(Straight { p, q, sectors })
+        (stays && admitted).then_some(Plug { p, q, sectors, rqs })
     }
 
     /// The process of `io`, if it is known, sends to `q`, and would not be moved or merged now.
@@ -438,9 +478,9 @@ impl Bfq {
     }
 
     /// The arrival of a plug. Returns the request that is served first, by its position.
-    fn arrive_together(&mut self, cx: &Cx<'_>, way: Straight, plug: &Plug<'_>) -> u8 {
-        let Straight { p, q, .. } = way;
-        let (now, n) = (self.now, plug.rqs.len() as u32);
+    fn arrive_together(&mut self, cx: &Cx<'_>, plug: &Plug<'_>, ways: Ways) -> u8 {
+        let Plug { p, q, rqs, .. } = *plug;
+        let (now, n) = (self.now, rqs.len() as u32);
         self.procs.remember(p);
         self.procs.begin_together(p, n);
         self.learn_habits(q);
@@ -454,10 +494,10 @@ impl Bfq {
         let level = self.queues.level(q);
         let due = now + self.tunables.fifo_expire[1];
         let owner = self.procs.at(p).key;
-        let (head, ways) = (self.device.last_position, Ways::of(&self.tunables));
+        let head = self.device.last_position;
         let mut last_end = self.queues[q].last_end;
         let (mut next, mut next_sector) = (0, 0);
-        for (nth, rq) in plug.rqs.iter().enumerate() {
+        for (nth, rq) in rqs.iter().enumerate() {
             let meta = cx.requests.get(*rq);
             self.queues[q].seeks.push(self.device.is_far(last_end, meta));
             last_end = meta.end();
@@ -475,7 +515,7 @@ impl Bfq {
             if nth == 0 || !ways.prefer_first(head, next_sector, meta.sector) {
                 (next, next_sector) = (nth as u8, meta.sector);
             }
-            self.queues.groups.queued(cx, level, Kind::of(meta), true, now);
+            self.queues.groups.queued(cx, level, meta, now);
             let waits = nth == 0 && may_grow(sectors);
             if self.slot.idle.is_some() && !(waits && self.idling().boosts(q)) {
                 self.slot.stop_idling(cx, &self.queues.groups, now);

@@ -11,11 +11,14 @@ const APART: Nanos = Nanos::from_millis(180);
 /// A queue that was idle for this long no longer belongs to a burst.
 pub(super) const FORGIVEN: Nanos = Nanos::from_secs(10);
 
+/// Queues of a burst.
+type Members = [Option<QueueRef>; LARGE];
+
 /// The burst in progress.
 #[derive(Debug)]
 pub(super) struct Burst {
     /// Its queues, until it is large and each of them is marked.
-    members: [Option<QueueRef>; LARGE],
+    members: Members,
     size: usize,
     large: bool,
     last: Instant,
@@ -47,13 +50,7 @@ impl Burst {
 
     /// Accounts for a queue that has been created on `level`; `alone`: no queue is busy. Returns the queues that are found
     /// to be part of a large burst.
-    pub(super) fn join(
-        &mut self,
-        new: QueueRef,
-        level: u32,
-        alone: bool,
-        now: Instant,
-    ) -> [Option<QueueRef>; LARGE] {
+    pub(super) fn join(&mut self, new: QueueRef, level: u32, alone: bool, now: Instant) -> Members {
         let mut marked = [None; LARGE];
         if self.size == 0 && !self.large && !alone {
             return marked;

@@ -104,21 +104,19 @@ impl Device {
         self.in_driver += 1;
     }
 
-    /// A request of `queue` is back. `waiting` and `sparse` are those of [`HwTag::sample`].
+    /// Samples at a completion whether it queues; see [`HwTag::sample`].
     #[inline]
-    pub(super) fn completed(
-        &mut self,
-        queue: QueueRef,
-        at: Instant,
-        waiting: u32,
-        sparse: Option<u32>,
-        timeout: Nanos,
-    ) {
+    pub(super) fn sample(&mut self, waiting: u32, sparse: Option<u32>) {
         if self.rotational {
             self.hw_tag.sample(self.in_driver, waiting, sparse);
         } else {
             self.hw_tag.most = self.hw_tag.most.max(self.in_driver);
         }
+    }
+
+    /// A request of `queue` is back.
+    #[inline]
+    pub(super) fn completed(&mut self, queue: QueueRef, at: Instant, timeout: Nanos) {
         self.in_driver -= 1;
         if self.rate.completed(at, at.since(self.last_completion)) {
             self.adapt_budget(timeout);

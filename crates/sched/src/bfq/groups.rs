@@ -32,6 +32,8 @@ pub(super) struct Groups {
     at: Vec<Group>,
     /// Groups with queues that are busy or have requests in the device.
     pending: u32,
+    /// The level of the queue in service.
+    pub(super) in_turn: Option<u32>,
 }
 
 impl Group {
@@ -46,6 +48,7 @@ impl Groups {
             levels: alloc::vec![ROOT],
             at: alloc::vec![Group::new(GroupIndex::ROOT)],
             pending: 0,
+            in_turn: None,
         }
     }
 

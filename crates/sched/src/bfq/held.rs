@@ -185,57 +185,22 @@ impl Held {
         self[into].since = kept.since.min(lost.since);
     }
 
-    /// The new request `new`, at `sector`, competes with the next request of its queue, with the head at `head`. Returns
-    /// whether the next request has changed.
+    /// Takes a waiting request out of the order of its queue.
     #[inline]
-    pub(super) fn compete(
-        &self,
-        queue: &mut Queue,
-        new: RequestId,
-        sector: u64,
-        head: u64,
-        ways: Ways,
-    ) -> bool {
-        let next = match queue.next {
-            Some(old) if queue.next_is_due => old,
-            Some(old) => {
-                let at = self.sector(old).expect("the next request is in the order");
-                if ways.prefer_first(head, at, sector) { old } else { new }
-            }
-            None => new,
-        };
-        queue.next.replace(next) != Some(next)
-    }
-
-    /// Takes a waiting request, filed at `sector`, out of the order of its queue. Returns whether it was the next one,
-    /// which is another one then.
-    #[inline]
-    pub(super) fn take_out(
-        &mut self,
-        queue: &mut Queue,
-        rq: RequestId,
-        sector: u64,
-        now: Instant,
-        ways: Ways,
-    ) -> bool {
+    pub(super) fn take_out(&mut self, queue: &mut Queue, rq: RequestId) {
         self.order.remove(rq);
         self.lists.remove(rq);
         queue.queued -= 1;
         self.queued -= 1;
-        let was_next = queue.next == Some(rq);
-        if was_next {
-            self.choose_after(queue, sector, now, ways);
-        }
         if queue.is_empty() {
             self.lanes.push(core::mem::replace(&mut queue.lane, NO_LANE));
         }
-        was_next
     }
 
     /// Selects the next request of a queue after the one at `sector` has been taken out: the oldest, if it is due and
     /// its age was not checked in this slot yet; else the nearest.
     #[inline]
-    fn choose_after(&self, queue: &mut Queue, sector: u64, now: Instant, ways: Ways) {
+    pub(super) fn choose_after(&self, queue: &mut Queue, sector: u64, now: Instant, ways: Ways) {
         queue.next_is_due = false;
         queue.next = None;
         if queue.is_empty() {

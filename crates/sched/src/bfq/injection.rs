@@ -4,6 +4,7 @@
 //! waited for, of its waker, and of any other queue up to a limit. The limit is learned for each queue, from how much
 //! longer its first request takes when other requests are in the device.
 
+use super::device::Device;
 use blkmq_core::{Instant, Nanos, RequestId};
 
 /// No samples are taken this soon after the last decrease.
@@ -54,8 +55,15 @@ impl Injection {
         self.lowered.is_none_or(|at| now >= at + span)
     }
 
+    /// An empty sync queue has got a request: learns anew from time to time.
+    pub(super) fn renew(&mut self, short_think: bool, now: Instant) {
+        if self.lowered_before(now, RESET) {
+            self.reset(now, short_think);
+        }
+    }
+
     /// Learns from a sample of the first request, taken with or without injected requests in the device.
-    fn learn(&mut self, now: Instant, sample: &Sample) {
+    pub(super) fn learn(&mut self, now: Instant, sample: &Sample) {
         let old = self.limit;
         if self.baseline > Nanos::ZERO && sample.injected {
             let too_long = self.baseline.0 * 3 / 2;
@@ -80,7 +88,7 @@ impl Injection {
 
 /// The time that the first request took, and the load at that time.
 #[derive(Clone, Copy, Debug)]
-struct Sample {
+pub(super) struct Sample {
     total: Nanos,
     injected: bool,
     /// No other request is in the device.
@@ -110,22 +118,11 @@ impl Sampling {
         self.armed = false;
     }
 
-    /// An empty sync queue has got a request: decides whether to measure its service.
-    pub(super) fn arrived(
-        &mut self,
-        injection: &mut Injection,
-        short_think: bool,
-        in_service: bool,
-        in_driver: u32,
-        now: Instant,
-    ) {
-        if injection.lowered_before(now, RESET) {
-            injection.reset(now, short_think);
-        }
+    /// The queue in service, which was empty, has got a request: decides whether to measure its service.
+    pub(super) fn arm(&mut self, injection: &Injection, in_driver: u32, now: Instant) {
         let known = injection.baseline > Nanos::ZERO;
         let meaningful = in_driver == 0 || (known && self.injected);
-        let settled = injection.lowered_before(now, SAMPLE);
-        if in_service && meaningful && settled && self.watched.is_none() {
+        if meaningful && injection.lowered_before(now, SAMPLE) && self.watched.is_none() {
             // Requests injected before it arrived count as long as they are in the device, because they delay it.
             let injected = self.injected && in_driver > 0;
             *self = Self { armed: true, since: now, watched: None, injected };
@@ -141,22 +138,13 @@ impl Sampling {
         }
     }
 
-    /// `rq` has completed; it is still counted among the `in_driver` requests in the device, where up to `most` have been
-    /// seen. `injection` is that of its queue.
+    /// `rq` has completed; it is still counted as in the device. Returns the sample that it was.
     #[inline]
-    pub(super) fn completed(
-        &mut self,
-        injection: &mut Injection,
-        rq: RequestId,
-        at: Instant,
-        in_driver: u32,
-        most: u32,
-    ) {
-        if self.watched == Some(rq) {
-            let (total, alone) = (at.since(self.since), in_driver == 1);
-            injection.learn(at, &Sample { total, injected: self.injected, alone, most });
-            (self.watched, self.injected) = (None, false);
-        }
+    pub(super) fn take(&mut self, rq: RequestId, at: Instant, device: &Device) -> Option<Sample> {
+        self.watched.take_if(|watched| *watched == rq)?;
+        let (total, most) = (at.since(self.since), device.hw_tag.most);
+        let injected = core::mem::take(&mut self.injected);
+        Some(Sample { total, injected, alone: device.in_driver == 1, most })
     }
 }
 

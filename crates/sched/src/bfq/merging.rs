@@ -2,13 +2,13 @@
 //!
 //! The requests of a queue stay in it. A merge changes where later requests of its process go.
 
+use super::Senders;
 use super::held::Held;
 use super::procs::Procs;
 use super::queue::Queue;
 use super::queues::Queues;
 use super::tunables::Joining;
 use super::wf2q::Class;
-use super::{QueueRef, Senders};
 use crate::index::SectorIndex;
 use blkmq_core::{Instant, Nanos, RequestId};
 
@@ -72,38 +72,32 @@ impl Positions {
     }
 }
 
-/// A series of queues that are created one soon after the other.
-pub(super) struct Series {
-    last: Option<QueueRef>,
-}
-
-impl Series {
-    pub(super) const NEW: Self = Self { last: None };
-
-    /// A sync queue has been created. Returns the queue that it is to share permanently, if it belongs to a series.
-    pub(super) fn join(
-        &mut self,
-        queues: &Queues,
-        q: u32,
-        joining: Joining,
-        now: Instant,
-    ) -> Option<u32> {
-        let link = queues.link(q);
-        let last = self.last.and_then(|last| queues.follow(last));
-        let Some(last) = last.filter(|last| *last != q && queues.are_alike(q, *last, joining))
-        else {
-            self.last = Some(link);
-            return None;
-        };
-        let since = now.since(queues[last].created);
-        if since > SERIES {
-            self.last = Some(link);
-        }
-        (since <= TOGETHER && queues.begin_together(q, last, joining)).then_some(last)
-    }
-}
-
 impl Queues {
+    /// A sync queue has been created. Returns the queue that it is to share permanently, if both are of a series of queues
+    /// that are created one soon after the other.
+    pub(super) fn join_series(&mut self, q: u32, joining: Joining, now: Instant) -> Option<u32> {
+        let last = self.last_created.and_then(|last| self.follow(last));
+        let last = last.filter(|last| *last != q && self.are_alike(q, *last, joining));
+        let since = last.map(|last| now.since(self[last].created));
+        if since.is_none_or(|since| since > SERIES) {
+            self.last_created = Some(self.link(q));
+        }
+        let together = since.is_some_and(|since| since <= TOGETHER);
+        last.filter(|last| together && self.begin_together(q, *last, joining))
+    }
+
+    /// Returns whether it is time to merge `q` permanently.
+    pub(super) fn is_ripe(&self, q: u32, now: Instant) -> bool {
+        let queue = &self[q];
+        let later = |at: Instant| now > at + LATE;
+        !queue.just_created && later(queue.created) && queue.split.is_none_or(later)
+    }
+
+    /// Returns whether `q` may share `other` permanently.
+    pub(super) fn may_share(&self, q: u32, other: u32, joining: Joining) -> bool {
+        q != other && self.are_alike(q, other, joining) && self.begin_together(q, other, joining)
+    }
+
     /// Returns whether it is too late for `q` to be merged.
     pub(super) fn is_late(&self, q: u32, now: Instant) -> bool {
         self[q].served > 0 && now > self[q].first_io + EARLY
@@ -126,7 +120,7 @@ impl Queues {
 
     /// Returns whether queues that are created together may share one for good. Threads of an application may; tenants
     /// would lose their shares, unless they are said to be one.
-    pub(super) fn begin_together(&self, q: u32, other: u32, joining: Joining) -> bool {
+    fn begin_together(&self, q: u32, other: u32, joining: Joining) -> bool {
         match joining {
             Joining::Off => false,
             Joining::Early => self[q].of_threads && self[other].of_threads,
@@ -134,7 +128,7 @@ impl Queues {
         }
     }
 
-    pub(super) fn are_alike(&self, q: u32, other: u32, joining: Joining) -> bool {
+    fn are_alike(&self, q: u32, other: u32, joining: Joining) -> bool {
         let (a, b) = (&self[q], &self[other]);
         b.sync
             && b.procs > 0
@@ -145,30 +139,6 @@ impl Queues {
 }
 
 impl Procs {
-    /// The queue that the process `p`, which sends to `q`, is to share permanently, if it is time for the merge.
-    pub(super) fn due_twin(
-        &mut self,
-        queues: &Queues,
-        p: u32,
-        q: u32,
-        joining: Joining,
-        now: Instant,
-    ) -> Option<u32> {
-        let link = self.at(p).twin?;
-        let queue = &queues[q];
-        let later = |at: Instant| now > at + LATE;
-        if queue.just_created || !later(queue.created) || !queue.split.is_none_or(later) {
-            return None;
-        }
-        self.at_mut(p).twin = None;
-        let alike = |twin: &u32| {
-            *twin != q
-                && queues.are_alike(q, *twin, joining)
-                && queues.begin_together(q, *twin, joining)
-        };
-        queues.follow(link).filter(alike)
-    }
-
     /// Redirects the process `p` from `q` to `into`, which inherits the raising of `q`.
     pub(super) fn merge(&mut self, queues: &mut Queues, p: u32, q: u32, into: u32, now: Instant) {
         let saved = queues[q].save();

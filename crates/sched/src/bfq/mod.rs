@@ -58,12 +58,10 @@ use device::Device;
 use held::Held;
 use idling::Idling;
 use injection::Sampling;
-use merging::{Positions, Series};
-use notes::Kind;
+use merging::Positions;
 use procs::Procs;
 use queues::Queues;
-use tunables::ATTRIBUTES;
-use tunables::Tunables;
+use tunables::{ATTRIBUTES, Tunables};
 use turn::Turn;
 use wf2q::ROOT;
 
@@ -118,7 +116,6 @@ struct Bfq {
     slot: Turn,
     device: Device,
     sampling: Sampling,
-    series: Series,
 }
 
 impl Bfq {
@@ -135,7 +132,6 @@ impl Bfq {
             slot: Turn::NONE,
             device: Device::new(shape.rotational),
             sampling: Sampling::new(),
-            series: Series::NEW,
         }
     }
 
@@ -175,7 +171,7 @@ impl Bfq {
     /// Notes that `rq` has absorbed, or was absorbed by, other I/O.
     fn note_merged(&self, cx: &Cx<'_>, rq: RequestId) {
         let level = self.queues.level(self.held[rq].queue);
-        self.queues.groups.note(cx, level, Kind::of(cx.requests.get(rq)), Event::Merged);
+        self.queues.groups.note(cx, level, cx.requests.get(rq), Event::Merged);
     }
 
     /// The start of `rq` may have changed: files it again.
@@ -198,7 +194,7 @@ impl Bfq {
     /// Frees a queue without senders and without requests.
     fn free_if_unused(&mut self, cx: &Cx<'_>, q: u32) {
         if !self.slot.is_of(q) {
-            self.queues.free_if_unused(cx, q, self.now, &self.tunables);
+            self.queues.free_if_unused(cx, q, self.now);
         }
     }
 
@@ -263,9 +259,9 @@ impl Bfq {
         self.positions.unfile(&mut self.queues[q]);
         self.queues.move_to(q, level, self.now);
         for rq in self.held.waiting(q, self.queues[q].lane) {
-            let kind = Kind::of(cx.requests.get(rq));
-            self.queues.groups.unqueued(cx, old, kind, self.now);
-            self.queues.groups.queued(cx, level, kind, self.slot.is_on(level), self.now);
+            let meta = cx.requests.get(rq);
+            self.queues.groups.unqueued(cx, old, meta, self.now);
+            self.queues.groups.queued(cx, level, meta, self.now);
         }
         self.refile(q);
     }

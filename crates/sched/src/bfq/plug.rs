@@ -8,7 +8,7 @@
 use super::held::Ways;
 use crate::Requests;
 use crate::sorted::Sorted;
-use blkmq_core::{IoMeta, RequestId};
+use blkmq_core::RequestId;
 
 /// A single request below this many sectors may still grow if the device waits a little longer.
 const SMALL: u32 = 32;
@@ -18,52 +18,44 @@ pub(super) fn may_grow(sectors: u32) -> bool {
     sectors < SMALL
 }
 
-/// The way of a plug: the queue in service, the process that sends to it, and the sectors of all of the plug.
+/// The sectors of all requests of a plug, if each has the sender, the group and the priority of the first one.
+#[inline]
+pub(super) fn sectors_if_alike(requests: &Requests, rqs: &[RequestId]) -> Option<u64> {
+    let (first, rest) = rqs.split_first()?;
+    let first = requests.get(*first);
+    let mut sectors = u64::from(first.sectors);
+    for rq in rest {
+        let meta = requests.get(*rq);
+        let alike = meta.owner == first.owner
+            && meta.group == first.group
+            && meta.ioprio == first.ioprio
+            && meta.flags == first.flags;
+        if !alike {
+            return None;
+        }
+        sectors += u64::from(meta.sectors);
+    }
+    Some(sectors)
+}
+
+/// A plug for the queue in service: its requests and their sectors, the process that sends them, and the queue.
 #[derive(Clone, Copy)]
-pub(super) struct Straight {
+pub(super) struct Plug<'a> {
     pub(super) p: u32,
     pub(super) q: u32,
     pub(super) sectors: u64,
-}
-
-/// The requests of a plug.
-pub(super) struct Plug<'a> {
-    pub(super) requests: &'a Requests,
     pub(super) rqs: &'a [RequestId],
 }
 
-impl<'a> Plug<'a> {
-    #[inline]
-    pub(super) fn first(&self) -> Option<&'a IoMeta> {
-        self.rqs.first().map(|rq| self.requests.get(*rq))
-    }
-
-    /// The sectors of all requests, if each has the sender, the group and the priority of the `first` one.
-    #[inline]
-    pub(super) fn sectors_if_alike(&self, first: &IoMeta) -> Option<u64> {
-        let mut sectors = u64::from(first.sectors);
-        for rq in &self.rqs[1..] {
-            let meta = self.requests.get(*rq);
-            let alike = meta.owner == first.owner
-                && meta.group == first.group
-                && meta.ioprio == first.ioprio
-                && meta.flags == first.flags;
-            if !alike {
-                return None;
-            }
-            sectors += u64::from(meta.sectors);
-        }
-        Some(sectors)
-    }
-
+impl Plug<'_> {
     /// Writes the order in which the requests are served, beginning with `next`.
     #[inline]
-    pub(super) fn sort(&self, next: u8, ways: Ways, order: &mut [u8]) {
+    pub(super) fn sort(&self, requests: &Requests, next: u8, ways: Ways, order: &mut [u8]) {
         if self.rqs.len() == 1 {
             order[0] = 0;
             return;
         }
-        let mut sorted = Sorted::of(self.rqs.iter().map(|rq| self.requests.get(*rq).sector), 0);
+        let mut sorted = Sorted::of(self.rqs.iter().map(|rq| requests.get(*rq).sector), 0);
         let mut at = sorted.position_of(next);
         for place in order.iter_mut().take(self.rqs.len()) {
             let (sector, nth) = sorted.pick(at);
@@ -87,7 +79,7 @@ mod tests {
     use alloc::format;
     use alloc::string::String;
     use alloc::vec::Vec;
-    use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng};
+    use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Op, Rng};
 
     /// A policy with its requests.
     struct World {

@@ -7,7 +7,7 @@ use super::Senders;
 use super::burst::FORGIVEN;
 use super::habits::{IoShare, Seeks, ThinkTime};
 use super::injection::Injection;
-use super::raising::{LONG_IDLE, Looks, Raising};
+use super::raising::{LONG_IDLE, Looks, Raising, SOFT_RT_RATE, SOFT_RT_SLACK};
 use super::waker::Waker;
 use super::wf2q::Class;
 use blkmq_core::{self as core_types, Instant, IoPrio, Nanos, RequestId};
@@ -231,35 +231,30 @@ impl Queue {
         Looks { interactive: ordinary && self.long_idle(now), soft_rt }
     }
 
-    /// The queue has run empty: computes or promises the time from which on its next request makes it soft real-time.
+    /// The queue has run empty: computes the time after which its next request makes it soft real-time, or promises to. It
+    /// is not before the time that the highest moderate rate allows, and later than a greedy process would send it.
     pub(super) fn run_empty(&mut self, now: Instant, slice_idle: Nanos) {
         // The service time of requests in the device is not known yet.
         self.raising.soft_rt_due = self.dispatched > 0;
         if self.dispatched == 0 {
-            self.raising.expect_soft_rt(self.backlogged, self.served, now, slice_idle);
+            let at_rate = Nanos(self.served.saturating_mul(1_000_000_000) / SOFT_RT_RATE);
+            let greedy = now + Nanos(slice_idle.0.saturating_add(SOFT_RT_SLACK.0));
+            let after = (self.backlogged + at_rate).max(greedy);
+            self.raising.soft_rt_after = self.raising.soft_rt_after.max(after);
         }
     }
 
     /// The state that its process gets back when it has a queue of its own again.
     pub(super) fn save(&self) -> Saved {
-        Saved {
-            think: self.think,
-            share: self.share,
-            short_think: self.short_think,
-            in_burst: self.in_burst,
-            raising: self.raising,
-            injection: self.injection,
-        }
+        let Self { think, share, short_think, in_burst, raising, injection, .. } = *self;
+        Saved { think, share, short_think, in_burst, raising, injection }
     }
 
     /// The reverse of [`save`](Self::save), at `now`.
     pub(super) fn restore(&mut self, saved: &Saved, now: Instant) {
-        self.think = saved.think;
-        self.share = saved.share;
-        self.short_think = saved.short_think;
-        self.in_burst = saved.in_burst;
-        self.raising = saved.raising;
-        self.injection = saved.injection;
+        let Saved { think, share, short_think, in_burst, raising, injection } = *saved;
+        (self.think, self.share, self.short_think) = (think, share, short_think);
+        (self.in_burst, self.raising, self.injection) = (in_burst, raising, injection);
         self.split = Some(now);
     }
 }

@@ -4,9 +4,7 @@ use super::QueueRef;
 use super::burst::Burst;
 use super::device::Device;
 use super::groups::Groups;
-use super::notes::Kind;
-use super::queue::{NONE, Queue, Saved};
-use super::raising::ORDINARY;
+use super::queue::{NONE, Queue};
 use super::rate::PeakRate;
 use super::tunables::Tunables;
 use super::waker::SOON;
@@ -34,6 +32,7 @@ pub(super) struct Queues {
     pub(super) raised_busy: u32,
     weights: Weights,
     burst: Burst,
+    pub(super) last_created: Option<QueueRef>,
 }
 
 impl Index<u32> for Queues {
@@ -70,6 +69,7 @@ impl Queues {
             raised_busy: 0,
             weights: Weights::NEW,
             burst: Burst::new(),
+            last_created: None,
         }
     }
 
@@ -121,23 +121,19 @@ impl Queues {
     pub(super) fn link_busy(&mut self, q: u32) {
         let prev = core::mem::replace(&mut self.last_busy, q);
         (self[q].prev, self[q].next_busy) = (prev, NONE);
-        *(if prev == NONE {
-            &mut self.first_busy
-        } else {
-            &mut self.slab[prev as usize].next_busy
-        }) = q;
+        *self.behind(prev) = q;
     }
 
     /// Removes a queue from the busy ones.
     pub(super) fn unlink_busy(&mut self, q: u32) {
         let (prev, next) = (self[q].prev, self[q].next_busy);
-        *(if prev == NONE {
-            &mut self.first_busy
-        } else {
-            &mut self.slab[prev as usize].next_busy
-        }) = next;
-        *(if next == NONE { &mut self.last_busy } else { &mut self.slab[next as usize].prev }) =
-            prev;
+        *self.behind(prev) = next;
+        *(if next == NONE { &mut self.last_busy } else { &mut self[next].prev }) = prev;
+    }
+
+    /// The queue behind `q` among the busy ones; behind none, the first.
+    fn behind(&mut self, q: u32) -> &mut u32 {
+        if q == NONE { &mut self.first_busy } else { &mut self[q].next_busy }
     }
 
     /// The busy queues; those that have been busy for longest come first.
@@ -221,34 +217,6 @@ impl Queues {
         self.wf.want(q, priority.class, priority.weight() * raising.factor, raising.factor);
     }
 
-    /// A queue becomes busy: begins or continues its raising, if it qualifies. Returns whether it looks interactive.
-    pub(super) fn raise_on_arrival(
-        &mut self,
-        q: u32,
-        now: Instant,
-        device: &Device,
-        tunables: &Tunables,
-    ) -> bool {
-        let queue = &mut self.slab[q as usize];
-        let looks = queue.looks(now);
-        if !tunables.low_latency || queue.is_just_split(now) {
-            return looks.interactive;
-        }
-        let alone = queue.sync && (!queue.shared || queue.stable);
-        if queue.raising.is_raised() {
-            queue.raising.go_on(looks, queue.in_burst, now, &device.rate);
-            self.want(q);
-        } else if alone && (looks.interactive || looks.soft_rt) {
-            queue.raising.begin(looks.interactive, &device.rate);
-            // It is preferred, but not for long at a time; nor if another request comes before its turn does.
-            let short = 2 * (device.max_budget(tunables) / 32);
-            queue.max_budget = queue.max_budget.min(short);
-            self.wf.set_budget(q, self.wf.budget(q).min(short));
-            self.want(q);
-        }
-        looks.interactive
-    }
-
     /// Ends the raising of a queue.
     pub(super) fn end_raising(&mut self, q: u32, now: Instant) {
         self[q].raising.end(now);
@@ -280,26 +248,6 @@ impl Queues {
         if self.wf.weight(q) > queue.priority.weight() && !queue.raising.is_raised() {
             self.wf.reweigh(q);
         }
-    }
-
-    /// Raises async I/O after a pause.
-    #[inline]
-    pub(super) fn raise_rare_async(&mut self, q: u32, now: Instant, rate: &PeakRate) {
-        if !self[q].sync && self[q].raising.begin_if_rare(now, rate) {
-            self.want(q);
-            self.recount(q);
-        }
-    }
-
-    /// Gives a queue back the state from before it was merged.
-    pub(super) fn restore(&mut self, q: u32, saved: &Saved, now: Instant, low_latency: bool) {
-        let queue = &mut self[q];
-        queue.restore(saved, now);
-        if queue.raising.is_over(now) || !low_latency {
-            queue.raising.factor = ORDINARY;
-        }
-        self.want(q);
-        self.recount(q);
     }
 
     /// Updates the counts that a queue contributes to: pending queues of its group, raised queues, queues of its
@@ -351,7 +299,7 @@ impl Queues {
         self.wf.deactivate(q, Keep::Lead, when, now);
         self[q].busy = false;
         self.unlink_busy(q);
-        self.groups.note(cx, self.level(q), Kind::QUEUE, Event::Dequeued);
+        self.groups.note_queue(cx, self.level(q), Event::Dequeued);
     }
 
     /// A busy queue that is not in service has become empty: its last request was let in, fused or taken back.
@@ -395,19 +343,13 @@ impl Queues {
     }
 
     /// Frees a queue that is not in service, if it has neither senders nor requests.
-    pub(super) fn free_if_unused(
-        &mut self,
-        cx: &Cx<'_>,
-        q: u32,
-        now: Instant,
-        tunables: &Tunables,
-    ) {
+    pub(super) fn free_if_unused(&mut self, cx: &Cx<'_>, q: u32, now: Instant) {
         let queue = &self[q];
         if !queue.live || queue.procs > 0 || queue.allocated > 0 {
             return;
         }
         if queue.busy {
-            self.retire(cx, q, now, tunables);
+            self.take_off(cx, q, When::Waiting, now);
         }
         self.wf.forget(q);
         self.recount(q);
@@ -415,17 +357,10 @@ impl Queues {
         self.remove(q);
     }
 
-    /// `q`, a sync queue without waiting requests, has got one. `suspect` is the queue of the last completion, which was
-    /// `since` ago.
-    pub(super) fn look_for_waker(
-        &mut self,
-        q: u32,
-        link: QueueRef,
-        since: Nanos,
-        now: Instant,
-        slice_idle: Nanos,
-    ) {
+    /// `q`, a sync queue without waiting requests, has got one.
+    pub(super) fn look_for_waker(&mut self, q: u32, device: &Device, now: Instant, slice: Nanos) {
         let queue = &self[q];
+        let Some(link) = device.last_completed else { return };
         let Some(suspect) = self.follow(link) else { return };
         let alone = queue.queued == 0 && queue.dispatched == 0;
         if queue.short_think
@@ -433,11 +368,11 @@ impl Queues {
             || suspect == q
             || self[suspect].shared
             || queue.waker.queue == Some(link)
-            || since >= SOON
+            || now.since(device.last_completion) >= SOON
         {
             return;
         }
-        if self[q].waker.suspect(link, now, slice_idle) {
+        if self[q].waker.suspect(link, now, slice) {
             self[suspect].waker.woken = Some(self.link(q));
         }
     }

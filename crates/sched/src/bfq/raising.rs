@@ -104,7 +104,7 @@ impl Raising {
         }
     }
 
-    /// Raises async I/O after a pause: it is as likely to be waited for as any other. Returns whether there was one.
+    /// Raises a queue after a pause. Returns whether there was one.
     pub(crate) fn begin_if_rare(&mut self, now: Instant, rate: &PeakRate) -> bool {
         let rare = !self.is_raised() && now > self.started + ASYNC_PAUSE;
         if rare {
@@ -142,21 +142,6 @@ impl Raising {
 
     pub(crate) fn end(&mut self, now: Instant) {
         (self.factor, self.started, self.period) = (ORDINARY, now, Nanos::ZERO);
-    }
-
-    /// Computes the time after which the next request of an empty queue, which was served `served` since `backlogged`,
-    /// makes it soft real-time: not before the time that the highest moderate rate allows, and later than a greedy
-    /// process would send it.
-    pub(crate) fn expect_soft_rt(
-        &mut self,
-        backlogged: Instant,
-        served: u64,
-        now: Instant,
-        slice_idle: Nanos,
-    ) {
-        let at_rate = Nanos(served.saturating_mul(1_000_000_000) / SOFT_RT_RATE);
-        let greedy = now + Nanos(slice_idle.0.saturating_add(SOFT_RT_SLACK.0));
-        self.soft_rt_after = self.soft_rt_after.max((backlogged + at_rate).max(greedy));
     }
 
     /// A soft real-time queue gets its turn: the time for which it waited does not count towards its period.
@@ -208,10 +193,7 @@ mod tests {
             let (mut bfq, q) = with_a_queue("");
             bfq.queues[q].split = Some(at(7));
             bfq.now = now;
-            assert!(
-                bfq.queues.raise_on_arrival(q, bfq.now, &bfq.device, &bfq.tunables),
-                "it looks interactive"
-            );
+            assert!(bfq.raise_on_arrival(q), "it looks interactive");
             !bfq.queues[q].raising.is_raised()
         });
     }
@@ -237,7 +219,7 @@ mod tests {
     fn an_application_that_starts_reads_no_more_than_120000_sectors() {
         let raised = |served| {
             let (mut bfq, q) = with_a_queue("");
-            assert!(bfq.queues.raise_on_arrival(q, bfq.now, &bfq.device, &bfq.tunables));
+            assert!(bfq.raise_on_arrival(q));
             bfq.queues[q].raising.served = served;
             bfq.queues.review_raising(q, bfq.now, &bfq.device.rate);
             bfq.queues[q].raising.is_raised()

@@ -2,7 +2,6 @@
 
 use super::Bfq;
 use super::held::State;
-use super::notes::Kind;
 use super::tunables::Tunables;
 use crate::{
     Admission, At, Cx, Done, Event, Facts, Fresh, GroupChange, Grown, Pick, Scheduler, Used,
@@ -56,7 +55,7 @@ impl Scheduler for Bfq {
             wait: done.issued.since(item.since),
             service: completed.since(done.issued),
         };
-        self.queues.groups.note(cx, self.queues.level(item.queue), Kind::of(meta), what);
+        self.queues.groups.note(cx, self.queues.level(item.queue), meta, what);
         self.back(cx, done.rq, completed);
         self.release(cx, done.rq);
     }

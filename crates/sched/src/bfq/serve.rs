@@ -3,11 +3,10 @@
 
 use super::budget::{self, Pace, Reason, Slot};
 use super::held::{State, Ways};
-use super::notes::Kind;
-use super::plug::{Plug, Straight};
+use super::plug::Plug;
 use super::wf2q::When;
 use super::{Bfq, NOBODY, Senders, habits};
-use crate::{Cx, Event, Pick};
+use crate::{Cx, Pick};
 use blkmq_core::{GroupIndex, Instant, Nanos, RequestId};
 
 /// The number of busy queues that are examined for a request to inject.
@@ -99,9 +98,8 @@ impl Bfq {
             u64::from(weight / queue.priority.weight()).max(1)
         };
         let length = Nanos(self.tunables.timeout.0.saturating_mul(longer));
-        let level = self.queues.level(q);
-        self.slot.begin(q, level, now, length);
-        self.queues.groups.turn(cx, level, now);
+        self.slot.begin(q, now, length);
+        self.queues.groups.begin_turn(cx, self.queues.wf.level(q), now);
     }
 
     /// The queue to inject from, while the device is kept idle for the queue in service.
@@ -211,25 +209,18 @@ impl Bfq {
     }
 
     /// Serves all of a plug, which has just arrived, in this order.
-    pub(super) fn serve_together(
-        &mut self,
-        cx: &Cx<'_>,
-        way: Straight,
-        plug: &Plug<'_>,
-        order: &[u8],
-    ) {
-        let Straight { q, sectors, .. } = way;
-        let n = plug.rqs.len();
+    pub(super) fn serve_together(&mut self, cx: &Cx<'_>, plug: &Plug<'_>, order: &[u8]) {
+        let Plug { q, sectors, rqs, .. } = *plug;
         let queue = &mut self.queues[q];
         queue.serve(sectors, self.now);
-        queue.dispatched += n as u32;
+        queue.dispatched += rqs.len() as u32;
         // The age of the oldest is looked at when another one is left. None is due: requests expire after a millisecond
         // at the earliest.
-        queue.fifo_checked |= n > 1;
+        queue.fifo_checked |= rqs.len() > 1;
         let level = self.queues.level(q);
-        self.sampling.dispatched(plug.rqs[usize::from(order[0])]);
-        for nth in &order[..n] {
-            let meta = cx.requests.get(plug.rqs[usize::from(*nth)]);
+        self.sampling.dispatched(rqs[usize::from(order[0])]);
+        for nth in &order[..rqs.len()] {
+            let meta = cx.requests.get(rqs[usize::from(*nth)]);
             self.queues.wf.serve(q, meta.sectors.into());
             self.device.dispatched(meta, self.now, self.tunables.timeout);
             self.queues.groups.served(cx, level, meta, self.now);
@@ -240,8 +231,10 @@ impl Bfq {
     /// Takes a waiting request, filed at `sector`, out of the order of its queue, and finds the next one.
     #[inline]
     fn take_out(&mut self, q: u32, rq: RequestId, sector: u64) {
-        let ways = Ways::of(&self.tunables);
-        if self.held.take_out(&mut self.queues[q], rq, sector, self.now, ways) {
+        let queue = &mut self.queues[q];
+        self.held.take_out(queue, rq);
+        if queue.next == Some(rq) {
+            self.held.choose_after(queue, sector, self.now, Ways::of(&self.tunables));
             self.next_changed(q);
         }
         self.refile(q);
@@ -260,8 +253,7 @@ impl Bfq {
     pub(super) fn remove_held(&mut self, cx: &Cx<'_>, rq: RequestId) {
         let item = self.held[rq];
         assert!(item.rq == rq, "{rq:?} is not held");
-        let (q, kind) = (item.queue, Kind::of(cx.requests.get(rq)));
-        let level = self.queues.level(q);
+        let (q, level) = (item.queue, self.queues.level(item.queue));
         match item.state {
             State::Head => self.held.take_head(rq),
             State::Queued => {
@@ -270,7 +262,7 @@ impl Bfq {
             }
             State::Free | State::Issued => panic!("{rq:?} is not held"),
         }
-        self.queues.groups.unqueued(cx, level, kind, self.now);
+        self.queues.groups.unqueued(cx, level, cx.requests.get(rq), self.now);
         if item.state == State::Queued {
             self.left_empty(cx, q);
         }
@@ -280,18 +272,17 @@ impl Bfq {
     /// An issued request is back from the device.
     pub(super) fn back(&mut self, cx: &Cx<'_>, rq: RequestId, completed: Instant) {
         let q = self.held[rq].queue;
-        let (in_driver, most) = (self.device.in_driver, self.device.hw_tag.most);
-        let injection = &mut self.queues[q].injection;
-        self.sampling.completed(injection, rq, completed, in_driver, most);
+        if let Some(sample) = self.sampling.take(rq, completed, &self.device) {
+            self.queues[q].injection.learn(completed, &sample);
+        }
         let sparse = if self.slot.queue == NOBODY {
             None
         } else {
             let queue = &self.queues[self.slot.queue];
             queue.short_think.then_some(queue.dispatched + queue.queued)
         };
-        let link = self.queues.link(q);
-        let (waiting, timeout) = (self.held.queued, self.tunables.timeout);
-        self.device.completed(link, completed, waiting, sparse, timeout);
+        self.device.sample(self.held.queued, sparse);
+        self.device.completed(self.queues.link(q), completed, self.tunables.timeout);
         let queue = &mut self.queues[q];
         queue.dispatched -= 1;
         queue.think.last_end = queue.think.last_end.max(completed);
@@ -382,7 +373,7 @@ impl Bfq {
             self.queues[q].waiting_since = now;
         }
         self.queues.wf.end_slot(q);
-        self.slot.end();
+        self.slot.queue = NOBODY;
         self.sampling.slot_ended();
         let whole = matches!(reason, Reason::Timeout | Reason::Exhausted);
         let queue = &mut self.queues[q];
@@ -391,8 +382,7 @@ impl Bfq {
             self.queues.wf.set_service(q, 0);
         }
         self.queues.recount(q);
-        let time = Event::Time(now.since(self.slot.began));
-        self.queues.groups.note(cx, self.queues.level(q), Kind::QUEUE, time);
+        self.queues.groups.end_turn(cx, now.since(self.slot.began));
         self.free_if_unused(cx, q);
     }
 

@@ -3,7 +3,6 @@
 use super::NOBODY;
 use super::budget::Reason;
 use super::groups::Groups;
-use super::notes::Kind;
 use crate::{Cx, Event, StatsLevel};
 use blkmq_core::{Instant, Nanos};
 
@@ -12,8 +11,6 @@ use blkmq_core::{Instant, Nanos};
 pub(super) struct Turn {
     /// The queue in service.
     pub(super) queue: u32,
-    /// The level of that queue, which leaves service before it is moved.
-    level: u32,
     pub(super) began: Instant,
     /// The end of its time.
     ends: Instant,
@@ -30,7 +27,6 @@ pub(super) struct Turn {
 impl Turn {
     pub(super) const NONE: Self = Self {
         queue: NOBODY,
-        level: NOBODY,
         began: Instant::ZERO,
         ends: Instant::ZERO,
         position: 0,
@@ -39,15 +35,9 @@ impl Turn {
         idle_counted: false,
     };
 
-    /// Begins the slot of `queue`, on `level`.
-    pub(super) fn begin(&mut self, queue: u32, level: u32, now: Instant, length: Nanos) {
-        (self.queue, self.level) = (queue, level);
-        (self.began, self.ends) = (now, now + length);
-    }
-
-    /// No queue is in service.
-    pub(super) fn end(&mut self) {
-        (self.queue, self.level) = (NOBODY, NOBODY);
+    /// Begins the slot of `queue`.
+    pub(super) fn begin(&mut self, queue: u32, now: Instant, length: Nanos) {
+        (self.queue, self.began, self.ends) = (queue, now, now + length);
     }
 
     /// Returns whether `queue` is in service.
@@ -55,12 +45,6 @@ impl Turn {
     pub(super) fn is_of(&self, queue: u32) -> bool {
         debug_assert!(queue != NOBODY);
         self.queue == queue
-    }
-
-    /// Returns whether a queue of `level` is in service.
-    #[inline]
-    pub(super) fn is_on(&self, level: u32) -> bool {
-        self.level == level
     }
 
     /// Returns whether the queue in service has used up its time.
@@ -84,9 +68,11 @@ impl Turn {
 
     #[inline]
     pub(super) fn stop_idling(&mut self, cx: &Cx<'_>, groups: &Groups, now: Instant) {
-        if self.idle.take().is_some() && self.idle_counted {
-            let idle = Event::Idle(now.since(self.idle_began));
-            groups.note(cx, self.level, Kind::QUEUE, idle);
+        if self.idle.take().is_some()
+            && self.idle_counted
+            && let Some(level) = groups.in_turn
+        {
+            groups.note_queue(cx, level, Event::Idle(now.since(self.idle_began)));
         }
     }
 

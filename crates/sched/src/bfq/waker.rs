@@ -57,10 +57,10 @@ mod tests {
         let seen = |short_think, queued, dispatched| {
             let (mut bfq, q) = with_a_queue("");
             let other = add_queue(&mut bfq);
-            let suspect = bfq.queues.link(other);
+            bfq.device.last_completed = Some(bfq.queues.link(other));
             let queue = &mut bfq.queues[q];
             (queue.short_think, queue.queued, queue.dispatched) = (short_think, queued, dispatched);
-            bfq.queues.look_for_waker(q, suspect, Nanos::ZERO, bfq.now, bfq.tunables.slice_idle);
+            bfq.queues.look_for_waker(q, &bfq.device, bfq.now, bfq.tunables.slice_idle);
             bfq.queues[q].waker.seen
         };
         assert_eq!([seen(false, 0, 0), seen(true, 0, 0)], [1, 0]);
