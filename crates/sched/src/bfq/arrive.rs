@@ -453,9 +453,10 @@ impl Bfq {
         if !queue.sync || queue.to_split || self.queues.is_idle_class(q) {
             return None;
         }
-        let first = cx.requests.get(*rqs.first()?);
+        let (first, rest) = rqs.split_first()?;
+        let first = cx.requests.get(*first);
         let p = self.sender_to(q, first)?;
-        let sectors = sectors_if_alike(cx.requests, rqs)?;
+        let sectors = sectors_if_alike(cx.requests, first, rest)?;
         let stays = sectors <= self.queues.budget_left(q)
             && queue.raising.outlasts(sectors, queue.in_burst, self.now);
         let n = rqs.len() as u32;

@@ -8,7 +8,7 @@
 use super::held::Ways;
 use crate::Requests;
 use crate::sorted::Sorted;
-use blkmq_core::RequestId;
+use blkmq_core::{IoMeta, RequestId};
 
 /// A single request below this many sectors may still grow if the device waits a little longer.
 const SMALL: u32 = 32;
@@ -18,14 +18,12 @@ pub(super) fn may_grow(sectors: u32) -> bool {
     sectors < SMALL
 }
 
-/// The sectors of all requests of a plug, if each has the sender, the group and the priority of the first one.
+/// The sectors of `first` and the `rest` of a plug, if each has the sender, the group and the priority of `first`.
 #[inline]
-pub(super) fn sectors_if_alike(requests: &Requests, rqs: &[RequestId]) -> Option<u64> {
-    let (first, rest) = rqs.split_first()?;
-    let first = requests.get(*first);
+pub(super) fn sectors_if_alike(all: &Requests, first: &IoMeta, rest: &[RequestId]) -> Option<u64> {
     let mut sectors = u64::from(first.sectors);
     for rq in rest {
-        let meta = requests.get(*rq);
+        let meta = all.get(*rq);
         let alike = meta.owner == first.owner
             && meta.group == first.group
             && meta.ioprio == first.ioprio
@@ -79,7 +77,7 @@ mod tests {
     use alloc::format;
     use alloc::string::String;
     use alloc::vec::Vec;
-    use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Op, Rng};
+    use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng};
 
     /// A policy with its requests.
     struct World {

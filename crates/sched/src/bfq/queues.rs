@@ -28,7 +28,7 @@ pub(super) struct Queues {
     pub(super) wf: Wf2q,
     pub(super) groups: Groups,
     /// Busy queues by class, and the raised ones among them.
-    pub(super) busy: [u32; 3],
+    pub(super) by_class: [u32; 3],
     pub(super) raised_busy: u32,
     weights: Weights,
     burst: Burst,
@@ -65,7 +65,7 @@ impl Queues {
             last_busy: NONE,
             wf: Wf2q::new(capacity),
             groups: Groups::new(),
-            busy: [0; 3],
+            by_class: [0; 3],
             raised_busy: 0,
             weights: Weights::NEW,
             burst: Burst::new(),
@@ -162,7 +162,7 @@ impl Queues {
     /// The number of busy queues.
     #[inline]
     pub(super) fn busy_queues(&self) -> u32 {
-        self.busy.iter().sum()
+        self.by_class.iter().sum()
     }
 
     /// Returns whether another queue is busy besides the one in service.
@@ -176,7 +176,7 @@ impl Queues {
     #[inline]
     pub(super) fn is_asymmetric(&self, q: u32) -> bool {
         self.groups.pending() > 1
-            || self.busy.iter().filter(|n| **n > 0).count() > 1
+            || self.by_class.iter().filter(|n| **n > 0).count() > 1
             || (self.weights.differ() && self[q].counted_weight != self.weights.lowest())
     }
 
@@ -289,13 +289,13 @@ impl Queues {
         self[q].waiting_since = now;
         self.link_busy(q);
         self.wf.activate(q, from, now);
-        self.busy[self.wf.class(q) as usize] += 1;
+        self.by_class[self.wf.class(q) as usize] += 1;
         self.recount(q);
     }
 
     /// Takes a queue, which has become empty, off the service tree.
     pub(super) fn take_off(&mut self, cx: &Cx<'_>, q: u32, when: When, now: Instant) {
-        self.busy[self.wf.class(q) as usize] -= 1;
+        self.by_class[self.wf.class(q) as usize] -= 1;
         self.wf.deactivate(q, Keep::Lead, when, now);
         self[q].busy = false;
         self.unlink_busy(q);
@@ -317,7 +317,7 @@ impl Queues {
     pub(super) fn move_to(&mut self, q: u32, level: u32, now: Instant) {
         let (old, busy) = (self.level(q), self[q].busy);
         if busy {
-            self.busy[self.wf.class(q) as usize] -= 1;
+            self.by_class[self.wf.class(q) as usize] -= 1;
             self.wf.deactivate(q, Keep::Nothing, When::Waiting, now);
         }
         if core::mem::take(&mut self[q].pending) {
@@ -326,7 +326,7 @@ impl Queues {
         self.wf.move_to(q, level);
         if busy {
             self.wf.activate(q, From::Now, now);
-            self.busy[self.wf.class(q) as usize] += 1;
+            self.by_class[self.wf.class(q) as usize] += 1;
             self[q].waiting_since = now;
         }
         self.recount(q);

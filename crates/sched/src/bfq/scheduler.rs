@@ -81,7 +81,7 @@ impl Scheduler for Bfq {
         out("dispatch", self.held.heads() as u64);
         out("in_driver", self.device.in_driver.into());
         let names = ["rt_busy", "be_busy", "idle_busy"];
-        names.into_iter().zip(self.queues.busy).for_each(|(name, busy)| out(name, busy.into()));
+        names.into_iter().zip(self.queues.by_class).for_each(|(name, busy)| out(name, busy.into()));
         out("queues", self.queues.len().into());
         out("raised_busy", self.queues.raised_busy.into());
         out("groups_pending", self.queues.groups.pending().into());
