@@ -4,11 +4,12 @@ use super::arriving::Arriving;
 use crate::bounds::Bounds;
 use crate::clients::{Figures, Listed};
 use crate::export::Seat;
-use crate::flight::{Cookie, Flight, Work};
+use crate::flight::{Cookie, Flight, Key, Work};
 use crate::guest::Guest;
 use crate::identity::Identity;
 use crate::input::CAPACITY;
 use crate::output::Output;
+use crate::refusals::{Reason, Refusals};
 use crate::stream::Stream;
 use crate::tenants::Tenancy;
 use blkmq::{AlignedBuf, Instant, Io, IoResult};
@@ -22,6 +23,7 @@ const FIRST: usize = 4 << 20;
 
 /// A connection, from its first byte to its last.
 pub(crate) struct Connection {
+    pub(crate) key: Key,
     pub(crate) stream: Stream,
     pub(crate) phase: Phase,
     /// Bytes that have arrived and are not parsed.
@@ -164,9 +166,16 @@ pub(crate) struct Writing {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Stream, guest: Guest, handshake: Handshake, now: Instant) -> Self {
+    pub(crate) fn new(
+        key: Key,
+        stream: Stream,
+        guest: Guest,
+        handshake: Handshake,
+        now: Instant,
+    ) -> Self {
         let identity = stream.identity();
         Self {
+            key,
             identity,
             is_admitted: false,
             tenancy: None,
@@ -213,6 +222,18 @@ impl Connection {
             && bytes < most
     }
 
+    /// Counts and logs that the client is turned away, from this export or from all.
+    pub(crate) fn refused(
+        &self,
+        refusals: &Refusals,
+        reason: Reason,
+        export: Option<&str>,
+        why: &str,
+    ) {
+        let (peer, identity) = (self.guest.name(), self.identity.to_string());
+        refusals.add(reason, |before| tracing::warn!(before, peer, identity, export, "{why}"));
+    }
+
     /// Its figures for the list of clients.
     pub(crate) fn figures(&self) -> Figures {
         let Totals { requests, read, written } = self.totals;
@@ -230,9 +251,10 @@ impl Connection {
         self.held.is_none() && is_taken
     }
 
-    /// Whether it has spent the bytes of a turn in this one. Its other requests wait for the next.
-    pub(crate) fn has_had_its_turn(&self, turn: u32, bounds: &Bounds) -> bool {
-        self.begun_in(turn) >= bounds.bytes_per_turn
+    /// Whether requests that have arrived, or portions of its long one, may begin.
+    pub(crate) fn may_begin(&self, bounds: &Bounds) -> bool {
+        !self.rest.is_empty() && !self.is_over && self.has_room(bounds)
+            || self.long.is_some() && self.may_go_on(bounds)
     }
 
     /// Whether it used up its last turn. Then it waits in line for the next one.
@@ -256,10 +278,16 @@ impl Connection {
         self.bytes += bytes;
     }
 
+    fn payload(&self) -> &Payload {
+        match &self.phase {
+            Phase::Transmission(transmission) => &transmission.payload,
+            Phase::Handshake { .. } | Phase::Broken { .. } => &Payload::None,
+        }
+    }
+
     /// Whether a payload arrives that is longer than a portion, or that is dropped.
     pub(crate) fn takes_much(&self, portion: usize) -> bool {
-        let Phase::Transmission(transmission) = &self.phase else { return false };
-        match &transmission.payload {
+        match self.payload() {
             Payload::Filling { arriving, .. } => arriving.len() > portion,
             Payload::Dropping { .. } => true,
             Payload::None => false,
@@ -268,12 +296,9 @@ impl Connection {
 
     /// Bytes that wait without an I/O: replies for the client, and a payload for its end.
     pub(crate) fn waiting(&self) -> usize {
-        let payload = match &self.phase {
-            Phase::Transmission(transmission) => match &transmission.payload {
-                Payload::Filling { arriving, .. } => arriving.len(),
-                Payload::None | Payload::Dropping { .. } => 0,
-            },
-            Phase::Handshake { .. } | Phase::Broken { .. } => 0,
+        let payload = match self.payload() {
+            Payload::Filling { arriving, .. } => arriving.len(),
+            Payload::None | Payload::Dropping { .. } => 0,
         };
         self.output.waiting() + payload
     }
@@ -348,8 +373,8 @@ impl Connection {
     pub(crate) fn deadline(&self, bounds: &Bounds) -> Option<Instant> {
         match &self.phase {
             Phase::Handshake { began, .. } => Some(*began + bounds.handshake),
-            Phase::Transmission(transmission) => {
-                let inside = !matches!(transmission.payload, Payload::None);
+            Phase::Transmission(_) => {
+                let inside = !matches!(self.payload(), Payload::None);
                 let reads = self.has_room(bounds) && !self.is_crowded;
                 let inside = inside || !self.rest.is_empty() && reads;
                 let since = inside.then_some(self.moved);

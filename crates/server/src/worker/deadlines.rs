@@ -1,38 +1,57 @@
-//! A worker looks at the clock: connections that keep it waiting for too long are closed, and idle ones during a drain.
+//! [`Deadlines`]: connections that keep a worker waiting for too long, that are to end, or that are idle during a drain.
 
 use super::connection::{Connection, Farewell, Phase};
-use super::{GRACE, Worker};
+use super::places::Places;
+use super::{GRACE, Shared};
 use crate::export::Seat;
 use crate::flight::Key;
+use crate::rarely::Rarely;
 use crate::refusals::Reason;
-use blkmq::Instant;
+use blkmq::{Instant, Nanos};
 use rustix::net::{Shutdown, shutdown};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
-impl Worker {
-    /// Once a second, and often during a drain: closes connections that keep the worker waiting for too long.
-    pub(super) fn look_at_the_clock(&mut self) {
-        let now = self.clock.now();
-        if let Some(since) = self.draining {
-            self.close_idle(now, since);
+/// The longest time between two looks.
+const TICK: Nanos = Nanos::from_millis(1000);
+
+/// Looks at the connections of a worker from time to time. Each look returns those that the worker has to settle.
+pub(super) struct Deadlines {
+    shared: Arc<Shared>,
+    /// The time of the next look.
+    tick: Instant,
+    /// The time between two looks.
+    every: Nanos,
+    /// Lines about clients that keep the worker waiting.
+    slow: Rarely,
+}
+
+impl Deadlines {
+    pub(super) fn new(shared: Arc<Shared>, now: Instant) -> Self {
+        let every = TICK.min(shared.bounds.handshake).min(shared.bounds.silence);
+        Self { shared, tick: now + every, every, slow: Rarely::default() }
+    }
+
+    /// The time of the next look.
+    pub(super) fn next(&self) -> Instant {
+        self.tick
+    }
+
+    /// Returns whether the connections are to be looked at: once a second, and often during a drain.
+    pub(super) fn are_due(&mut self, now: Instant) -> bool {
+        let are_due = now >= self.tick;
+        if are_due {
+            self.tick = now + self.every;
         }
-        if now < self.tick {
-            return;
-        }
-        self.tick = now + self.every;
-        // A disk that was given another scheduler has its old one until its clients have looked.
-        self.clients.iter_mut().for_each(|disk| disk.is_called = true);
-        // A sign of life, not an order of anything.
-        self.shared.beats[self.number].fetch_add(1, Ordering::Relaxed);
-        self.close_revoked();
-        self.look_at_the_list(now);
+        are_due
+    }
+
+    /// Breaks off connections that keep the worker waiting for too long.
+    pub(super) fn close_slow(&mut self, now: Instant, places: &mut Places) -> Vec<Key> {
         let bounds = self.shared.bounds;
-        for at in 0..self.connections.len() {
-            let place = &mut self.connections[at];
-            let key = Key { place: at as u32, generation: place.generation };
-            let Some(connection) = place.connection.as_deref_mut() else { continue };
+        let mut ending = Vec::new();
+        for connection in places.connections() {
             if matches!(connection.farewell, Farewell::Said(until) if until <= now) {
-                self.settle(key);
+                ending.push(connection.key);
             } else if connection.deadline(&bounds).is_some_and(|at| at <= now) {
                 let (peer, export) = (connection.guest.name(), connection.export());
                 let identity = connection.identity.to_string();
@@ -41,18 +60,18 @@ impl Worker {
                     tracing::info!(before, peer, identity, export, "{what}");
                 });
                 connection.break_off();
-                self.settle(key);
+                ending.push(connection.key);
             }
         }
+        ending
     }
 
     /// Writes the figures of connections down, and ends those that shall end: nothing more is read of them, and the requests
     /// that they have are answered. One whose requests take longer than a drain is broken off.
-    fn look_at_the_list(&mut self, now: Instant) {
+    pub(super) fn end_unwanted(&self, now: Instant, places: &mut Places) -> Vec<Key> {
         let patience = self.shared.bounds.drain;
         let mut ending = Vec::new();
-        for (at, place) in (0..).zip(&mut self.connections) {
-            let Some(connection) = place.connection.as_deref_mut() else { continue };
+        for connection in places.connections() {
             let figures = connection.figures();
             let Some(listed) = &mut connection.listed else { continue };
             if !listed.look(figures) {
@@ -74,60 +93,42 @@ impl Worker {
                 tracing::info!(number, peer, identity, export, requests, "{text}");
                 connection.end();
             }
-            ending.push(Key { place: at, generation: place.generation });
+            ending.push(connection.key);
         }
-        ending.into_iter().for_each(|key| self.settle(key));
+        ending
     }
 
-    /// Closes connections of clients that the rules in force, which a reload may have changed, do not let in.
-    fn close_revoked(&mut self) {
+    /// Breaks off connections of clients that the rules in force, which a reload may have changed, do not let in.
+    pub(super) fn close_revoked(&self, places: &mut Places) -> Vec<Key> {
         let shared = &self.shared;
-        let is_revoked = |connection: &Connection| {
+        let is_revoked = |connection: &&mut Connection| {
             let (identity, seat) = (&connection.identity, connection.seat());
             let is_closed =
                 |seat: &Seat| !shared.allow.allows(identity) || !seat.allow.allows(identity);
             !connection.is_over && seat.is_some_and(is_closed)
         };
-        let mut revoked = Vec::new();
-        for (at, place) in (0..).zip(&mut self.connections) {
-            let connection = place.connection.as_mut().filter(|connection| is_revoked(connection));
-            let Some(connection) = connection else { continue };
-            let (peer, identity) = (connection.guest.name(), connection.identity.to_string());
-            let export = connection.export();
-            shared.refusals.add(Reason::Revoked, |before| {
-                let why = "a client may not use its export any more and is closed";
-                tracing::warn!(before, peer, identity, export, "{why}");
-            });
+        let close = |connection: &mut Connection| {
+            let why = "a client may not use its export any more and is closed";
+            connection.refused(&shared.refusals, Reason::Revoked, connection.export(), why);
             connection.break_off();
-            revoked.push(Key { place: at, generation: place.generation });
-        }
-        revoked.into_iter().for_each(|key| self.settle(key));
+            connection.key
+        };
+        places.connections().filter(is_revoked).map(close).collect()
     }
 
-    /// Returns whether a drain has taken so long that the worker ends, whatever is in flight.
-    pub(super) fn is_late(&self) -> bool {
-        let bound = self.shared.bounds.drain;
-        let is_late = self.draining.is_some_and(|since| self.clock.now() >= since + bound);
-        if is_late {
-            let requests = self.flights.len();
-            let has_one = |place: &&super::Place| place.connection.is_some();
-            let connections = self.connections.iter().filter(has_one).count();
-            tracing::warn!(requests, connections, "a drain takes too long and is given up");
-        }
-        is_late
-    }
-
-    /// During a drain: closes connections that have nothing in flight.
-    fn close_idle(&mut self, now: Instant, since: Instant) {
+    /// Ends connections that have nothing in flight during a drain; those that ask for something from `from` on.
+    pub(super) fn close_idle(
+        &mut self,
+        now: Instant,
+        from: Instant,
+        places: &mut Places,
+    ) -> Vec<Key> {
         self.tick = self.tick.min(now + GRACE);
-        for at in 0..self.connections.len() {
-            let place = &mut self.connections[at];
-            let key = Key { place: at as u32, generation: place.generation };
-            let Some(connection) = place.connection.as_deref_mut() else { continue };
+        let mut ending = Vec::new();
+        for connection in places.connections() {
             let is_idle = connection.requests == 0 && !connection.has_output();
             let asks = matches!(connection.phase, Phase::Transmission(_));
-            let is_due = !asks || self.hands_over || now >= since + GRACE;
-            if connection.is_over || !is_idle || !is_due {
+            if connection.is_over || !is_idle || asks && now < from {
                 continue;
             }
             if asks {
@@ -135,7 +136,8 @@ impl Worker {
             } else {
                 connection.break_off();
             }
-            self.settle(key);
+            ending.push(connection.key);
         }
+        ending
     }
 }

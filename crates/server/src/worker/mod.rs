@@ -8,56 +8,63 @@
 //! |---|---|
 //! | `../waiting` | sleep until there is an event |
 //! | `hear.rs` | bytes arrive: handshake, or requests |
+//! | `admission.rs` | clients are let in, or turned away; handshakes too many go |
 //! | `view.rs` | the exports that exist for a client |
 //! | `arriving.rs` | payloads of writes come into their buffers |
 //! | `serve.rs` | requests become I/Os |
 //! | `portions.rs` | a portion of a long request, or a step, in each turn of its connection |
 //! | `status.rs` | requests about holes, which need none |
-//! | `turns.rs` | the order among clients with much to do |
-//! | `finish.rs` | completions become replies, and replies are sent |
-//! | `welcome.rs` | connections come, and handshakes too many go |
+//! | `replies.rs` | I/Os end, and become replies |
+//! | `turns.rs` | the bytes of a turn, and the order among clients with much to do |
+//! | `places.rs` | the connections, and those to look at |
+//! | `finish.rs` | replies are sent, and connections closed |
 //! | `deadlines.rs` | clients that keep the worker waiting are closed |
 //!
 //! Back-pressure is the credit of the clients, and the bounds of connections: a connection without room is not read.
 
+mod admission;
 mod arriving;
 mod connection;
 mod deadlines;
 mod finish;
 mod hear;
+mod places;
 mod portions;
+mod replies;
 mod serve;
 mod status;
 #[cfg(test)]
 mod tests;
 mod turns;
 mod view;
-mod welcome;
 
 use crate::bounds::Bounds;
-use crate::buffers::Buffers;
 use crate::clients::Clients;
 use crate::counting::Counting;
 use crate::disk::Disk;
 use crate::export::Catalog;
 use crate::figures::Judge;
-use crate::flight::{Cookie, Flight, Flights, Key};
+use crate::flight::Key;
 use crate::gate::Gate;
-use crate::inbox::Inbox;
+use crate::guest::Guest;
+use crate::inbox::{Inbox, Message};
 use crate::input::Input;
-use crate::rarely::Rarely;
 use crate::refusals::Refusals;
 use crate::running::Devices;
+use crate::stream::Stream;
 use crate::tenants::Tenants;
 use crate::tls::Tls;
 use crate::waiting::{DiskClient, Sleeper};
-use blkmq::{AlignedBuf, Clock, Instant, IoResult, Nanos};
+use admission::Admission;
+use blkmq::{Clock, Nanos};
 use blkmq_nbd::server::Config;
-use connection::Connection;
+use deadlines::Deadlines;
+use places::Places;
 use rustix::event::epoll;
+use serve::Requests;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use turns::Turns;
 
 /// The numbers of events: the inbox, then the disks, then connections from [`CONNECTIONS`] on.
@@ -66,13 +73,6 @@ const DISKS: u64 = 1;
 const CONNECTIONS: u64 = 1 << 32;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 128;
-/// All connections with an event may spend this many times the bytes of a turn together, so that the bound does not slow
-/// many clients with small requests.
-const TOGETHER: usize = 2;
-/// Beyond that bound each connection may still spend these bytes.
-const LITTLE: usize = 16 << 10;
-/// The longest time between two looks at the connections that keep the worker waiting.
-const TICK: Nanos = Nanos::from_millis(1000);
 /// After a drain has begun, idle connections stay open for this long, so that clients learn of it from the answer to
 /// their next request.
 const GRACE: Nanos = Nanos::from_millis(100);
@@ -99,13 +99,6 @@ pub(crate) struct Shared {
     pub(crate) beats: Vec<AtomicU32>,
 }
 
-/// An I/O that has ended.
-struct Ended {
-    cookie: Cookie,
-    result: IoResult,
-    payload: AlignedBuf,
-}
-
 pub(crate) struct Worker {
     /// Its place among the workers.
     number: usize,
@@ -113,48 +106,20 @@ pub(crate) struct Worker {
     inbox: Arc<Inbox>,
     sleeper: Sleeper,
     clock: Clock,
-    /// By disk.
-    clients: Vec<DiskClient>,
-    connections: Vec<Place>,
-    flights: Flights<Flight>,
+    connections: Places,
+    requests: Requests,
+    admission: Admission,
+    deadlines: Deadlines,
     input: Input,
-    buffers: Buffers,
-    /// Bytes in flight for all connections, and bytes that wait in their outputs and payloads.
-    bytes: usize,
-    ended: Vec<Ended>,
-    /// Connections for `finish`: they have output, may continue, or are over.
-    listed: Vec<Key>,
-    /// Connections with an I/O that found no credit, oldest first.
-    starved: Vec<Key>,
-    /// Bytes that connections have spent in this turn; [`Turns`] counts those of connections in line.
-    spent: usize,
     /// Connections that wait for their turn. For some of their bytes there will be no event.
     turns: Turns,
     /// Connections in their handshakes that have an event. They come behind those that are served.
     newcomers: Vec<Key>,
     /// Connections that have room, and stopped because the worker had none.
     crowded: Vec<Key>,
-    /// The time of the next look at connections that keep the worker waiting.
-    tick: Instant,
-    /// The time between two of these looks.
-    every: Nanos,
-    /// The beginning of the drain, if there is one: the worker refuses requests from then on.
-    draining: Option<Instant>,
     /// While it drains it takes no requests, so that clients send them to the server that follows.
     hands_over: bool,
     stopped: bool,
-    /// Counts the turns of its loop, around at the end of the numbers.
-    turn: u32,
-    /// Lines of the log about handshakes too many.
-    crowds: Rarely,
-    /// Lines about clients that keep the worker waiting.
-    slow: Rarely,
-}
-
-/// A place for a connection.
-struct Place {
-    generation: u32,
-    connection: Option<Box<Connection>>,
 }
 
 impl Worker {
@@ -170,36 +135,22 @@ impl Worker {
             sleeper.watch(client.event_fd()?, number)?;
             clients.push(DiskClient::new(client));
         }
-        let bounds = &shared.bounds;
-        let buffers = Buffers::new(bounds.bytes_per_turn);
-        let every = TICK.min(bounds.handshake).min(bounds.silence);
         Ok(Self {
             number,
-            shared,
             inbox,
             sleeper,
             clock,
-            clients,
-            connections: Vec::new(),
-            flights: Flights::default(),
+            connections: Places::default(),
+            requests: Requests::new(Arc::clone(&shared), clients),
+            admission: Admission::new(Arc::clone(&shared), clock),
+            deadlines: Deadlines::new(Arc::clone(&shared), clock.now()),
             input: Input::new(),
-            buffers,
-            bytes: 0,
-            ended: Vec::new(),
-            listed: Vec::new(),
-            starved: Vec::new(),
-            spent: 0,
             turns: Turns::default(),
             newcomers: Vec::new(),
             crowded: Vec::new(),
-            tick: clock.now() + every,
-            every,
-            draining: None,
             hands_over: false,
             stopped: false,
-            turn: 0,
-            crowds: Rarely::default(),
-            slow: Rarely::default(),
+            shared,
         })
     }
 
@@ -218,21 +169,20 @@ impl Worker {
 
     /// Sleeps until there is something to do.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let tick = self.tick - self.clock.now();
+        let tick = self.deadlines.next() - self.clock.now();
         let most = if self.turns.is_empty() { tick } else { Nanos::ZERO };
-        self.sleeper.wait((DISKS, &mut self.clients), most, events)
+        self.sleeper.wait((DISKS, &mut self.requests.clients), most, events)
     }
 
     /// Handles the events, within the bounds of a turn.
     fn take_turn(&mut self, events: &mut Vec<epoll::Event>) {
-        self.turn = self.turn.wrapping_add(1);
-        self.spent = 0;
+        self.requests.turn.begin();
         let mut has_mail = false;
         for event in events.drain(..) {
             match event.data.u64() {
                 INBOX => has_mail = true,
                 number if number < CONNECTIONS => {
-                    self.clients[(number - DISKS) as usize].is_called = true;
+                    self.requests.clients[(number - DISKS) as usize].is_called = true;
                 }
                 number => self.hear((number - CONNECTIONS) as u32, event.flags),
             }
@@ -246,25 +196,85 @@ impl Worker {
     }
 
     fn is_done(&self) -> bool {
-        let drained = self.draining.is_some()
-            && self.connections.iter().all(|place| place.connection.is_none())
-            && self.flights.len() == 0;
-        self.stopped || drained || self.is_late()
-    }
-
-    /// The connection of `key`, unless it is gone.
-    fn connection(&mut self, key: Key) -> Option<&mut Connection> {
-        let place = self.connections.get_mut(key.place as usize)?;
-        (place.generation == key.generation).then_some(place.connection.as_deref_mut()?)
-    }
-
-    /// Has the connection looked at in this turn.
-    fn list(&mut self, key: Key) {
-        if let Some(connection) = self.connection(key)
-            && !connection.is_listed
-        {
-            connection.is_listed = true;
-            self.listed.push(key);
+        let Some(since) = self.requests.draining.filter(|_| !self.stopped) else {
+            return self.stopped;
+        };
+        let requests = self.requests.flights.len();
+        let connections =
+            self.connections.iter().filter(|place| place.connection.is_some()).count();
+        let is_drained = (requests, connections) == (0, 0);
+        let is_late = self.clock.now() >= since + self.shared.bounds.drain;
+        if is_late && !is_drained {
+            tracing::warn!(requests, connections, "a drain takes too long and is given up");
         }
+        is_drained || is_late
+    }
+
+    /// Looks at new connections, and at those in their handshakes, once the others are answered.
+    fn welcome(&mut self, has_mail: bool) {
+        if has_mail {
+            self.read_inbox();
+        }
+        let mut newcomers = std::mem::take(&mut self.newcomers);
+        newcomers.drain(..).for_each(|key| self.read(key));
+        self.newcomers = newcomers;
+        self.finish();
+    }
+
+    fn read_inbox(&mut self) {
+        for message in self.inbox.take() {
+            match message {
+                Message::Connection(stream, guest) => self.accept(stream, guest),
+                Message::Stop => self.stopped = true,
+                Message::Drain | Message::HandOver => {
+                    self.hands_over |= matches!(message, Message::HandOver);
+                    self.requests.draining = self.requests.draining.or(Some(self.clock.now()));
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, stream: Stream, guest: Guest) {
+        if !self.admission.may_begin(&stream, &guest) {
+            return;
+        }
+        let one_too_many = self.admission.close_one_too_many(&mut self.connections);
+        one_too_many.into_iter().for_each(|key| self.settle(key));
+        let key = self.connections.free();
+        if stream.prepare().is_err()
+            || self.sleeper.watch(&stream, CONNECTIONS + u64::from(key.place)).is_err()
+        {
+            tracing::warn!("a connection could not be watched and is closed");
+            return;
+        }
+        self.connections.put_back(Box::new(self.admission.begin(key, stream, guest)));
+        self.connections.list(key);
+    }
+
+    /// Once a second, and often during a drain: ends connections that keep the worker waiting, or that are not wanted.
+    fn look_at_the_clock(&mut self) {
+        let now = self.clock.now();
+        if let Some(since) = self.requests.draining {
+            let from = if self.hands_over { since } else { since + GRACE };
+            let idle = self.deadlines.close_idle(now, from, &mut self.connections);
+            self.settle_all(idle);
+        }
+        if !self.deadlines.are_due(now) {
+            return;
+        }
+        // A disk that was given another scheduler has its old one until its clients have looked.
+        self.requests.clients.iter_mut().for_each(|disk| disk.is_called = true);
+        // A sign of life, not an order of anything.
+        self.shared.beats[self.number].fetch_add(1, Ordering::Relaxed);
+        let revoked = self.deadlines.close_revoked(&mut self.connections);
+        self.settle_all(revoked);
+        let unwanted = self.deadlines.end_unwanted(now, &mut self.connections);
+        self.settle_all(unwanted);
+        let slow = self.deadlines.close_slow(now, &mut self.connections);
+        self.settle_all(slow);
+    }
+
+    fn settle_all(&mut self, ending: Vec<Key>) {
+        ending.into_iter().for_each(|key| self.settle(key));
     }
 }

@@ -1,19 +1,24 @@
-//! Requests become I/Os.
+//! [`Requests`]: the requests of a worker's connections become I/Os of the disks, and these end.
+//!
+//! It knows no socket: bytes come from a connection, and replies go to its output.
 
-use super::Worker;
+use super::Shared;
 use super::arriving::Arriving;
-use super::connection::{Connection, Payload, Phase, Transmission, Writing};
+use super::connection::{Connection, Payload, Phase, Writing};
 use super::status;
+use super::turns::Turn;
 use crate::buffers::Buffers;
 use crate::export::Cache;
-use crate::flight::{Cookie, Flight, Key, Work};
+use crate::flight::{Cookie, Flight, Flights, Key, Work};
 use crate::long::Long;
 use crate::refusals::Reason;
 use crate::steps::{self, Steps, Zeroes};
-use blkmq::{AlignedBuf, Bytes, Io, Owner, Refusal, SECTOR_SIZE};
+use crate::waiting::DiskClient;
+use blkmq::{AlignedBuf, Bytes, Instant, Io, IoError, IoResult, Owner, Refusal, SECTOR_SIZE};
 use blkmq_nbd::server::Parsed;
 use blkmq_nbd::{Checked, Command, ErrorCode, ReplyTo, Request, Span};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes of a payload from which on the next one is not read into the worker's buffer first.
 const LARGE: usize = 32 << 10;
@@ -23,18 +28,48 @@ pub(super) const OVERHEAD: usize = 256;
 /// no replies must not stop those that do. Few clients send longer requests; 256 connections come to 512 MiB.
 const RESERVED: usize = 2 << 20;
 
-impl Worker {
-    /// Takes requests from `bytes` until they end or have to wait. Returns how many bytes are done with.
-    pub(super) fn take_requests(
-        &mut self,
-        connection: &mut Connection,
-        key: Key,
-        bytes: &[u8],
-    ) -> usize {
-        if self.hands_over {
-            // The client sends it again, to the server that follows.
-            return bytes.len();
+/// An I/O that has ended.
+pub(super) struct Ended {
+    pub(super) cookie: Cookie,
+    pub(super) result: IoResult,
+    pub(super) payload: AlignedBuf,
+}
+
+/// The requests of a worker that are in flight, and the worker's client of every disk.
+pub(super) struct Requests {
+    pub(super) shared: Arc<Shared>,
+    /// By disk.
+    pub(super) clients: Vec<DiskClient>,
+    pub(super) flights: Flights<Flight>,
+    pub(super) buffers: Buffers,
+    /// Bytes in flight for all connections, and bytes that wait in their outputs and payloads.
+    pub(super) bytes: usize,
+    pub(super) ended: Vec<Ended>,
+    /// Connections with an I/O that found no credit, oldest first.
+    pub(super) starved: Vec<Key>,
+    pub(super) turn: Turn,
+    /// The beginning of the drain, if there is one: requests are refused from then on.
+    pub(super) draining: Option<Instant>,
+}
+
+impl Requests {
+    pub(super) fn new(shared: Arc<Shared>, clients: Vec<DiskClient>) -> Self {
+        let bytes_per_turn = shared.bounds.bytes_per_turn;
+        Self {
+            shared,
+            clients,
+            flights: Flights::default(),
+            buffers: Buffers::new(bytes_per_turn),
+            bytes: 0,
+            ended: Vec::new(),
+            starved: Vec::new(),
+            turn: Turn::new(bytes_per_turn),
+            draining: None,
         }
+    }
+
+    /// Takes requests from `bytes` until they end or have to wait. Returns how many bytes are done with.
+    pub(super) fn take_from(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
         let mut at = 0;
         connection.is_crowded = false;
         while let Phase::Transmission(transmission) = &mut connection.phase {
@@ -48,7 +83,7 @@ impl Worker {
                         transmission.payload = Payload::Filling { request, arriving };
                         return at;
                     }
-                    self.write(connection, key, request, arriving);
+                    self.write(connection, request, arriving);
                     continue;
                 }
                 Payload::Dropping { left, to, error } => {
@@ -63,7 +98,7 @@ impl Worker {
                     continue;
                 }
             }
-            if !connection.has_room(&self.shared.bounds) || self.has_had_its_turn(connection) {
+            if !connection.has_room(&self.shared.bounds) || self.turn.is_over_for(connection) {
                 return at;
             }
             let Phase::Transmission(transmission) = &mut connection.phase else { return at };
@@ -71,7 +106,7 @@ impl Worker {
                 Parsed::NeedMore => return at,
                 Parsed::Malformed(why) => {
                     let why = format!("a connection lost its place: {why}");
-                    self.refused(connection, Reason::Protocol, &why);
+                    connection.refused(&self.shared.refusals, Reason::Protocol, None, &why);
                     connection.is_over = true;
                 }
                 Parsed::Request { request, header_len, payload_len } => {
@@ -79,7 +114,7 @@ impl Worker {
                         return at;
                     }
                     at += header_len;
-                    self.take(connection, key, request, payload_len as usize);
+                    self.take(connection, request, payload_len as usize);
                 }
             }
             if connection.is_over {
@@ -96,9 +131,9 @@ impl Worker {
         if connection.is_crowded {
             return false;
         }
-        let waits = self.must_wait(connection, cost(request));
+        let waits = self.turn.must_wait(connection, cost(request));
         if waits {
-            connection.spend(self.turn, self.shared.bounds.bytes_per_turn);
+            self.turn.use_up(connection);
         }
         !waits
     }
@@ -111,7 +146,7 @@ impl Worker {
     }
 
     /// Takes a request whose payload, if it has one, is still to come.
-    fn take(&mut self, connection: &mut Connection, key: Key, request: Request, payload: usize) {
+    fn take(&mut self, connection: &mut Connection, request: Request, payload: usize) {
         let Phase::Transmission(transmission) = &mut connection.phase else { return };
         let to = request.reply_to();
         let is_over = self.draining.is_some() || transmission.export.is_withdrawn();
@@ -144,12 +179,12 @@ impl Worker {
                 if let Some(reply) = status::read_of_hole(transmission, disk, to, span) {
                     return connection.output.header(reply);
                 }
-                self.read_from(connection, key, to, (start + span.offset, span.length as u32));
+                self.read_from(connection, to, (start + span.offset, span.length as u32));
             }
-            Ok(Checked::Flush) => self.begin(connection, key, to, Work::Plain, Io::flush()),
+            Ok(Checked::Flush) => self.begin(connection, to, Work::Plain, Io::flush()),
             Ok(Checked::Trim { span, fua }) => {
                 let steps = Steps::trim(range(start, span), transmission.export.discard, fua);
-                self.begin_steps(connection, key, to, steps);
+                self.begin_steps(connection, to, steps);
             }
             Ok(Checked::WriteZeroes { span, fua, no_hole, fast }) => {
                 let (most, zeroing) = (transmission.export.zeroes, transmission.export.zeroing);
@@ -166,7 +201,7 @@ impl Worker {
                 } else {
                     Steps::fill(range, portion, fua)
                 };
-                self.begin_steps(connection, key, to, steps);
+                self.begin_steps(connection, to, steps);
             }
             Ok(Checked::BlockStatus { span, count }) => {
                 let disk = &self.shared.disks[transmission.export.disk];
@@ -178,28 +213,16 @@ impl Worker {
     }
 
     /// Begins a read of so many bytes from a place of the disk on.
-    fn read_from(
-        &mut self,
-        connection: &mut Connection,
-        key: Key,
-        to: ReplyTo,
-        (start, length): (u64, u32),
-    ) {
+    fn read_from(&mut self, connection: &mut Connection, to: ReplyTo, (start, length): (u64, u32)) {
         let portion = self.buffers.portion() as u32;
         if length > portion {
-            return self.begin_long(connection, key, to, Long::read(start, length, portion));
+            return self.begin_long(connection, to, Long::read(start, length, portion));
         }
         let buffer = buffer_to_read(connection, &self.buffers, length as usize);
-        self.begin(connection, key, to, Work::Read(length), Io::read(Bytes(start), buffer));
+        self.begin(connection, to, Work::Read(length), Io::read(Bytes(start), buffer));
     }
 
-    fn write(
-        &mut self,
-        connection: &mut Connection,
-        key: Key,
-        request: Writing,
-        arriving: Arriving,
-    ) {
+    fn write(&mut self, connection: &mut Connection, request: Writing, arriving: Arriving) {
         let Writing { to, offset, fua } = request;
         match arriving.into_payloads() {
             Ok(buffer) => {
@@ -207,28 +230,22 @@ impl Worker {
                 let length = buffer.len() as u32;
                 let io = Io::write(Bytes(offset), buffer);
                 let io = if fua { io.fua() } else { io };
-                self.begin(connection, key, to, Work::Write(length), io);
+                self.begin(connection, to, Work::Write(length), io);
             }
             Err(payloads) => {
-                self.begin_long(connection, key, to, Long::write(offset, payloads, fua));
+                self.begin_long(connection, to, Long::write(offset, payloads, fua));
             }
         }
     }
 
     /// Begins a request with its first I/O.
-    fn begin(
-        &mut self,
-        connection: &mut Connection,
-        key: Key,
-        to: ReplyTo,
-        work: Work,
-        io: Io<AlignedBuf>,
-    ) {
+    fn begin(&mut self, connection: &mut Connection, to: ReplyTo, work: Work, io: Io<AlignedBuf>) {
         let bytes = OVERHEAD + io.payload.len();
-        self.spend(connection, bytes);
+        self.turn.spend(connection, bytes);
         let at = io.sector * u64::from(SECTOR_SIZE);
-        let place = self.add(connection, Flight { connection: key, to, work, at, bytes });
-        self.push(connection, key, Cookie { place, portion: 0 }, io);
+        let flight = Flight { connection: connection.key, to, work, at, bytes };
+        let place = self.add(connection, flight);
+        self.push(connection, Cookie { place, portion: 0 }, io);
     }
 
     /// Counts a request, and returns its place.
@@ -240,34 +257,22 @@ impl Worker {
 
     /// Pushes an I/O. Without credit it waits, and so does the connection. One that waits for a ceiling of its export takes
     /// no credit, so that the worker has some for other exports.
-    pub(super) fn push(
-        &mut self,
-        connection: &mut Connection,
-        key: Key,
-        cookie: Cookie,
-        io: Io<AlignedBuf>,
-    ) {
+    pub(super) fn push(&mut self, connection: &mut Connection, cookie: Cookie, io: Io<AlignedBuf>) {
         let Phase::Transmission(transmission) = &connection.phase else {
-            let payload = io.payload;
-            self.ended.push(super::Ended {
-                cookie,
-                result: Err(blkmq::IoError::CANCELLED),
-                payload,
-            });
-            return;
+            let result = Err(IoError::CANCELLED);
+            return self.ended.push(Ended { cookie, result, payload: io.payload });
         };
-        let Transmission { export, .. } = &**transmission;
+        let export = &transmission.export;
         let io = io.cookie(cookie.into()).owner(Owner(export.number)).group(export.group.id());
         let io = io.ioprio(export.ioprio);
         let disk = export.disk;
         if let Err(refused) = self.clients[disk].client.line_up(io) {
             if matches!(refused.why, Refusal::NoCredit { .. }) {
                 connection.held = Some((cookie, refused.into_io()));
-                self.starved.push(key);
-                return;
+                return self.starved.push(connection.key);
             }
             let result = Err(refused.why.into());
-            self.ended.push(super::Ended { cookie, result, payload: refused.into_io().payload });
+            self.ended.push(Ended { cookie, result, payload: refused.into_io().payload });
         }
     }
 }

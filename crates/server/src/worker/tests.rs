@@ -6,8 +6,7 @@ use crate::export::Export;
 use crate::figures::Judge;
 use crate::gate::Gate;
 use crate::guest::Guests;
-use crate::inbox::Message;
-use crate::stream::Stream;
+use blkmq::Instant;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicU32;
@@ -236,7 +235,7 @@ fn no_step_begins_for_a_client_that_is_gone() {
         scene.turn();
     }
     assert!(scene.ended() - before < 32, "they are not carried out to their end");
-    assert_eq!((scene.worker.flights.len(), scene.worker.bytes), (0, 0));
+    assert_eq!((scene.worker.requests.flights.len(), scene.worker.requests.bytes), (0, 0));
 }
 
 /// Portions in each of the turns in which 20 clients of `kind` have one each, and another client a small request a turn.
@@ -301,7 +300,7 @@ fn what_a_client_may_have_in_flight_grows_with_what_it_takes() {
     while !scene.worker.turns.is_empty() {
         scene.turn();
     }
-    let in_flight = scene.worker.bytes as u64;
+    let in_flight = scene.worker.requests.bytes as u64;
     assert!((4 * MIB..=5 * MIB + 64 * KIB).contains(&in_flight), "{in_flight} bytes");
 }
 
@@ -320,7 +319,7 @@ fn an_export_at_its_ceiling_leaves_credit_to_the_others() {
         small.write_all(&read(0, 512)).expect("the kernel keeps it");
         scene.expect(&mut small, 16 + 512);
     }
-    assert!(scene.worker.flights.len() > 1024, "more than there is credit");
+    assert!(scene.worker.requests.flights.len() > 1024, "more than there is credit");
     for turn in 0..20 {
         small.write_all(&read(0, 512)).expect("the kernel keeps it");
         scene.turn();
@@ -335,5 +334,5 @@ fn an_export_at_its_ceiling_leaves_credit_to_the_others() {
     for client in &mut slow {
         scene.expect(client, 128 * (16 + 512));
     }
-    assert_eq!(scene.worker.flights.len(), 0);
+    assert_eq!(scene.worker.requests.flights.len(), 0);
 }

@@ -5,8 +5,62 @@
 //! one turn before the worker looks at its sockets again. So a small request waits for one portion of a large one, however
 //! many clients send large ones. No clock, no socket.
 
+use super::connection::Connection;
 use crate::flight::Key;
 use std::collections::VecDeque;
+
+/// All connections with an event may spend this many times the bytes of a turn together, so that the bound does not slow
+/// many clients with small requests.
+const TOGETHER: usize = 2;
+/// Beyond that bound each connection may still spend these bytes.
+const LITTLE: usize = 16 << 10;
+
+/// The bytes that connections spend in a turn.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// Counts the turns of the worker, around at the end of the numbers.
+    pub(super) number: u32,
+    /// Bytes that a connection may spend.
+    bytes: usize,
+    /// Bytes that all connections have spent; [`Turns`] counts those of connections in line.
+    pub(super) spent: usize,
+}
+
+impl Turn {
+    pub(super) fn new(bytes: usize) -> Self {
+        Self { number: 0, bytes, spent: 0 }
+    }
+
+    /// The next turn of the worker begins.
+    pub(super) fn begin(&mut self) {
+        self.number = self.number.wrapping_add(1);
+        self.spent = 0;
+    }
+
+    /// Returns whether the connection has spent its bytes. Its other requests wait for the next turn.
+    pub(super) fn is_over_for(&self, connection: &Connection) -> bool {
+        connection.begun_in(self.number) >= self.bytes
+    }
+
+    /// Returns whether the connection, or all together, have spent so much that `bytes` more have to wait for the
+    /// connection's turn in the line.
+    pub(super) fn must_wait(&self, connection: &Connection, bytes: u64) -> bool {
+        let is_little = connection.begun_in(self.number) as u64 + bytes <= LITTLE as u64;
+        let is_spent = self.spent >= TOGETHER * self.bytes;
+        is_spent && !is_little || self.is_over_for(connection)
+    }
+
+    /// Bytes of a request are copied, or given to a disk.
+    pub(super) fn spend(&mut self, connection: &mut Connection, bytes: usize) {
+        self.spent += bytes;
+        connection.spend(self.number, bytes);
+    }
+
+    /// The connection waits in the line for its next bytes.
+    pub(super) fn use_up(&self, connection: &mut Connection) {
+        connection.spend(self.number, self.bytes);
+    }
+}
 
 /// The greedy connections, longest wait first.
 #[derive(Debug, Default)]
@@ -25,8 +79,16 @@ impl Turns {
         self.budget = bytes;
     }
 
+    /// Has the connection wait for its next turn behind all others with much to do.
+    pub(super) fn line_up(&mut self, connection: &mut Connection) {
+        if !connection.is_in_line {
+            connection.is_in_line = true;
+            self.join(connection.key);
+        }
+    }
+
     /// A connection joins at the end. It is in the line once: the caller has its mark.
-    pub(super) fn join(&mut self, key: Key) {
+    fn join(&mut self, key: Key) {
         self.line.push_back(key);
     }
 

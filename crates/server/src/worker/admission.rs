@@ -1,0 +1,209 @@
+//! [`Admission`]: clients that come to a worker are let in, or turned away, up to the end of their handshakes.
+
+use super::Shared;
+use super::connection::{Connection, Payload, Phase, Transmission};
+use super::places::Places;
+use super::view::{Missed, View};
+use crate::export::Seat;
+use crate::flight::Key;
+use crate::guest::{Guest, UnderWay, one_too_many};
+use crate::rarely::Rarely;
+use crate::refusals::Reason;
+use crate::stream::Stream;
+use crate::tenants::Tenancy;
+use blkmq::Clock;
+use blkmq_nbd::TransmissionFlags;
+use blkmq_nbd::server::{Closing, Handshake, Negotiated, Next, Replies, Requests};
+use std::io::{Error, ErrorKind};
+use std::sync::Arc;
+
+/// The line about a client that the server has no rule for.
+const REFUSED: &str = "a client that may not use the server is closed";
+
+pub(super) struct Admission {
+    shared: Arc<Shared>,
+    clock: Clock,
+    /// Lines of the log about handshakes too many.
+    crowds: Rarely,
+}
+
+impl Admission {
+    pub(super) fn new(shared: Arc<Shared>, clock: Clock) -> Self {
+        Self { shared, clock, crowds: Rarely::default() }
+    }
+
+    /// Returns whether the rules of the server let the client in, or may do so once it has shown a certificate.
+    pub(super) fn may_begin(&self, stream: &Stream, guest: &Guest) -> bool {
+        let (allow, identity) = (&self.shared.allow, stream.identity());
+        let is_certified = self.shared.tls.is_some();
+        let may = if is_certified { allow.may_allow(&identity) } else { allow.allows(&identity) };
+        if !may {
+            let (peer, identity) = (guest.name(), identity.to_string());
+            self.shared.refusals.add(Reason::Server, |before| {
+                tracing::warn!(before, peer, identity, "{REFUSED}");
+            });
+        }
+        may
+    }
+
+    /// A connection begins with the greeting of the server.
+    pub(super) fn begin(&self, key: Key, stream: Stream, guest: Guest) -> Connection {
+        let handshake = Handshake::new(self.shared.handshake);
+        let mut greeting = Vec::new();
+        handshake.greeting(&mut greeting);
+        let mut connection = Connection::new(key, stream, guest, handshake, self.clock.now());
+        connection.output.bytes(greeting);
+        connection
+    }
+
+    /// Makes room for another handshake: breaks off one too many, which it returns.
+    pub(super) fn close_one_too_many(&mut self, places: &mut Places) -> Option<Key> {
+        let under_way = |connection: &mut Connection| match connection.phase {
+            Phase::Handshake { began, .. } => {
+                Some((connection.guest.peer(), began, connection.key.place))
+            }
+            Phase::Transmission(_) | Phase::Broken { .. } => None,
+        };
+        let all: Vec<UnderWay> = places.connections().filter_map(under_way).collect();
+        if all.len() < self.shared.handshakes {
+            return None;
+        }
+        let key = places.key(one_too_many(all)?);
+        self.crowds.log(self.clock.now(), |before| {
+            tracing::info!(
+                before,
+                "a handshake too many: the oldest of the peer with the most is closed"
+            );
+        });
+        if let Some(connection) = places.get(key) {
+            connection.break_off();
+        }
+        Some(key)
+    }
+
+    /// Lets a client in, once everything is known of it that will be: a server with TLS waits for the certificate. Returns
+    /// false if the rules of the server do not.
+    fn admits(&self, connection: &mut Connection) -> bool {
+        if connection.is_admitted || self.shared.tls.is_some() && !connection.stream.has_tls() {
+            return true;
+        }
+        connection.identity = connection.stream.identity();
+        connection.is_admitted = self.shared.allow.allows(&connection.identity);
+        if !connection.is_admitted {
+            self.refused(connection, Reason::Server, REFUSED);
+        }
+        connection.is_admitted
+    }
+
+    /// Feeds bytes to the handshake; returns how many of them are done with.
+    pub(super) fn shake_hands(&self, connection: &mut Connection, bytes: &[u8]) -> usize {
+        if !self.admits(connection) {
+            connection.is_over = true;
+            return bytes.len();
+        }
+        let Phase::Handshake { handshake, began } = &mut connection.phase else { return 0 };
+        let options = handshake.options_after_list();
+        let mut answers = Vec::new();
+        let exports = self.shared.exports.now();
+        let view = View::new(&exports, &connection.identity);
+        let progress = handshake.feed(bytes, &view, &mut answers);
+        if handshake.options_after_list() > options {
+            // A list may be long, and the way to the client, too; the number of options is bounded.
+            *began = self.clock.now();
+        }
+        let missed = view.missed();
+        connection.output.bytes(answers);
+        if let Some(Missed { shown, exists }) = missed {
+            let (reason, why) = if exists {
+                (Reason::Export, "a client asked for an export that it may not use")
+            } else {
+                (Reason::Unknown, "a client asked for an unknown export")
+            };
+            connection.refused(&self.shared.refusals, reason, Some(&shown), why);
+        }
+        match progress.next {
+            Next::NeedMore => {}
+            Next::Go(agreed) => self.go(connection, agreed),
+            // Bytes behind the option are dropped: an attacker on the way may have put them there.
+            Next::StartTls => connection.begins_tls = true,
+            Next::Close(Closing::Aborted) => {
+                if self.shared.tls.is_some() && !connection.stream.has_tls() {
+                    let why = "a handshake ended: the client began no TLS";
+                    self.refused(connection, Reason::Tls, why);
+                }
+                tracing::debug!("{}", Closing::Aborted);
+                connection.is_over = true;
+            }
+            Next::Close(why) => {
+                let reason = match why {
+                    // The name was logged above.
+                    Closing::UnknownExport => None,
+                    Closing::ExportNameWithoutTls | Closing::NoRepliesForTls => Some(Reason::Tls),
+                    _ => Some(Reason::Protocol),
+                };
+                if let Some(reason) = reason {
+                    self.refused(connection, reason, &format!("a handshake ended: {why}"));
+                }
+                connection.is_over = true;
+            }
+        }
+        progress.consumed
+    }
+
+    fn refused(&self, connection: &Connection, reason: Reason, why: &str) {
+        connection.refused(&self.shared.refusals, reason, None, why);
+    }
+
+    /// The handshake has agreed on an export.
+    fn go(&self, connection: &mut Connection, agreed: Negotiated) {
+        let Some((export, tenancy)) = self.seat(&agreed.export, connection) else {
+            connection.is_over = true;
+            return;
+        };
+        connection.guest.begin();
+        connection.tenancy = Some(tenancy);
+        let (peer, identity) = (connection.guest.name(), connection.identity.to_string());
+        let (name, tls) = (&export.info.name, connection.stream.has_tls());
+        connection.listed = Some(self.shared.clients.list(peer.clone(), identity.clone(), name));
+        let read_only = agreed.terms.flags.contains(TransmissionFlags::READ_ONLY);
+        tracing::info!(peer, identity, export = name, tls, read_only, "a connection begins");
+        let style = agreed.terms.style;
+        connection.phase = Phase::Transmission(Box::new(Transmission {
+            export,
+            terms: agreed.terms,
+            requests: Requests::new(style, &self.shared.handshake.limits),
+            replies: Replies::new(style),
+            contexts: agreed.contexts,
+            payload: Payload::None,
+        }));
+    }
+
+    /// A seat at the export called `name`, and a place among those of the client's identity; `None` if there is none of
+    /// either, which is logged.
+    fn seat(&self, name: &str, connection: &Connection) -> Option<(Seat, Tenancy)> {
+        let exports = self.shared.exports.now();
+        let bounds = &self.shared.bounds;
+        let has_rules = !self.shared.allow.is_open() || exports.has_rules();
+        let most = if has_rules { bounds.connections_per_identity } else { usize::MAX };
+        // Gone, or closed to the client, since it was found.
+        let export = View::new(&exports, &connection.identity).get(name)?;
+        let seat = Seat::take(export, bounds.connections_per_export);
+        let tenancy = self.shared.tenants.take(connection.identity.to_string(), most);
+        let of = match (seat, tenancy) {
+            (Some(seat), Some(tenancy)) => return Some((seat, tenancy)),
+            (None, _) => "the export",
+            (_, None) => "the identity",
+        };
+        let why = format!("a connection too many of {of} is closed");
+        connection.refused(&self.shared.refusals, Reason::TooMany, Some(name), &why);
+        None
+    }
+
+    /// Logs that the client had no certificate, or no TLS that the server takes.
+    pub(super) fn tell_of_tls(&self, connection: &Connection, error: &Error) {
+        let is_new = matches!(connection.phase, Phase::Handshake { .. });
+        if is_new && connection.stream.has_tls() && error.kind() == ErrorKind::InvalidData {
+            self.refused(connection, Reason::Tls, &format!("a handshake ended in TLS: {error}"));
+        }
+    }
+}
