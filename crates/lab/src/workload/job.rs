@@ -453,6 +453,18 @@ impl Job {
             _ => Ok(()),
         }
     }
+
+    /// Every priority that an I/O of `direction` may have, in ascending order; more than one only with `cmdprio_*`.
+    pub(super) fn prios(&self, direction: Direction) -> Vec<IoPrio> {
+        let mut prios = self.cmdprio[direction].prios();
+        match &self.tape {
+            Some(tape) => prios = tape.prios(direction),
+            None => prios.push(self.prio),
+        }
+        prios.sort_by_key(|prio| prio.to_bits());
+        prios.dedup();
+        prios
+    }
 }
 
 impl Depth {

@@ -1,21 +1,7 @@
-//! The priority of each I/O of a job, drawn where a part of them has another one than the job.
+//! [`Prios`]: the priority of each I/O of a job, drawn where a part of them has another one than the job.
 
 use super::{CmdPrio, Direction, Job, PerDirection};
 use blkmq_core::{IoPrio, Rng, SECTOR_SIZE};
-
-impl Job {
-    /// Every priority that an I/O of `direction` may have, in ascending order; more than one only with `cmdprio_*`.
-    pub(super) fn prios(&self, direction: Direction) -> Vec<IoPrio> {
-        let mut prios = self.cmdprio[direction].prios();
-        match &self.tape {
-            Some(tape) => prios = tape.prios(direction),
-            None => prios.push(self.prio),
-        }
-        prios.sort_by_key(|prio| prio.to_bits());
-        prios.dedup();
-        prios
-    }
-}
 
 /// Draws priorities. Its random numbers are its own, so that places and lengths do not depend on priorities.
 #[derive(Clone, Debug)]
