@@ -117,7 +117,7 @@ impl<P: Send> Engine<P> {
     pub(crate) fn read_times(&self, shard: &Shard, now: &mut QueueTimes) -> bool {
         let read = |runner: &mut Runner| {
             runner.elevator.count_times();
-            for (_, meta, waits) in runner.elevator.live() {
+            for (_, meta, waits) in runner.elevator.slots.live() {
                 let count = match (waits, meta.op) {
                     (true, _) => &mut now.waiting,
                     (false, Op::Read) => &mut now.reads_in_flight,
@@ -309,7 +309,7 @@ impl<P: Send> Engine<P> {
         }
         let lobby = runner.elevator.lobby();
         found.extend(lobby.map(|io| Outstanding::new(io, Place::Elevator)));
-        for (id, meta, waits) in runner.elevator.live() {
+        for (id, meta, waits) in runner.elevator.slots.live() {
             if waits {
                 found.push(Outstanding::new(meta, Place::Elevator));
                 continue;

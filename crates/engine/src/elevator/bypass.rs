@@ -1,31 +1,13 @@
 //! Requests that pass the policy by (decision 0017): they take a slot and nothing else of the elevator. And the statistics of
 //! groups under a policy that keeps none itself: requests merged and completed, as iostat counts them for a device.
 
+use super::slot_table::Slots;
 use super::{
-    Chain, Cx, Elevator, HwQueue, Inflight, NoMerges, Op, PluggedRequest, RequestId, Tag, merge,
+    Chain, Elevator, HwQueue, Inflight, NoMerges, Op, PluggedRequest, RequestId, Tag, merge,
 };
 use crate::elevator::Done;
 use blkmq_core::{IoFlags, IoMeta, SECTOR_SIZE};
 use blkmq_sched::{About, Admission, At, Bypass, Event, Facts, Fresh, Pick, StatsLevel};
-
-/// Slots for requests of one hardware queue that pass together.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Slots {
-    pub(crate) all: u32,
-    /// Of those, slots of anything but sync reads.
-    limited: u32,
-    /// Of those, slots of I/O without [`IoFlags::SYNC`].
-    unsynced: u32,
-}
-
-impl Slots {
-    #[inline]
-    fn add(&mut self, io: &IoMeta) {
-        self.all += 1;
-        self.limited += u32::from(!io.is_sync_read());
-        self.unsynced += u32::from(!io.flags.contains(IoFlags::SYNC));
-    }
-}
 
 impl Elevator {
     /// Returns whether an I/O that comes now may take a short way. False if that would be ahead of a request that is
@@ -33,13 +15,16 @@ impl Elevator {
     /// a budget, or are held back for a latency goal.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        self.is_short && self.held == 0 && self.flushes.is_empty() && self.lobby.is_empty()
+        self.fast.is_short
+            && self.slots.held == 0
+            && self.flushes.is_empty()
+            && self.lobby.is_empty()
     }
 
     /// Returns whether requests need a budget to leave.
     #[inline]
     pub(crate) fn takes_budgets(&self) -> bool {
-        self.takes_budgets
+        self.fast.takes_budgets
     }
 
     /// Returns whether all I/Os of a plug may pass. If false, only an I/O that comes alone may pass.
@@ -56,9 +41,9 @@ impl Elevator {
         io: &PluggedRequest,
         hw: HwQueue,
     ) -> (RequestId, Option<Pick>) {
-        let id = self.take_slot(&io.meta);
-        self.watch_passed(id, io.bios);
-        let cx = Cx::new(self.now, &self.requests, &self.env);
+        let id = self.slots.take(&io.meta);
+        self.note_passed(id, io.bios);
+        let cx = self.slots.cx(&self.env);
         let policy = &mut self.policy;
         let fresh = Fresh { rqs: &[id], hw, used: None };
         let admission = self.env.for_one(|| match policy.admit(&cx, &fresh, &mut [0]) {
@@ -80,13 +65,6 @@ impl Elevator {
         self.facts.takes_plugs
     }
 
-    /// Returns whether there are slots for `n` more requests, without the limits for some kinds of requests.
-    #[inline]
-    pub(crate) fn has_slots(&self, n: u32) -> bool {
-        let room = self.requests.capacity() - self.requests.in_use();
-        room >= n as usize && self.used[0].all + n <= self.config.nr_requests
-    }
-
     /// The slots that `ios` need to pass together; `None` if they may not: without slots for all, into a flush sequence,
     /// or past a chance to merge with each other; nor unless they are all reads or all writes. A policy that limits slots
     /// is not asked yet.
@@ -94,8 +72,8 @@ impl Elevator {
         &self,
         ios: impl ExactSizeIterator<Item = &'a PluggedRequest> + Clone,
     ) -> Option<Slots> {
-        let used = &self.used[0];
-        let room = self.requests.capacity() - self.requests.in_use();
+        let used = self.slots.used(self.slots.first_hw);
+        let room = self.slots.room();
         let PluggedRequest { meta: first, .. } = ios.clone().next()?;
         if used.all as usize + ios.len() > self.config.nr_requests as usize
             || ios.len() > room
@@ -133,22 +111,23 @@ impl Elevator {
         ids: &mut [RequestId],
         order: &mut [u8],
     ) -> bool {
-        let used = self.used[0];
-        self.count_slots(HwQueue(self.config.first_hw), slots);
+        let first_hw = self.slots.first_hw;
+        let used = *self.slots.used(first_hw);
+        self.slots.count(first_hw, slots);
         for (id, io) in ids.iter_mut().zip(ios.clone()) {
-            *id = self.fill_slot(&io.meta);
+            *id = self.slots.fill(&io.meta);
         }
-        let cx = Cx::new(self.now, &self.requests, &self.env);
+        let cx = self.slots.cx(&self.env);
         match self.policy.admit(&cx, &Fresh { rqs: ids, hw, used: Some(used) }, order) {
             Admission::Issued => {}
             Admission::Refused => {
-                ids.iter().for_each(|id| self.free_slot(*id));
+                ids.iter().for_each(|id| self.slots.free(*id));
                 return false;
             }
             Admission::Held(_) => panic!("a policy holds requests that are issued or refused"),
         }
         for (id, io) in ids.iter().zip(ios) {
-            self.watch_passed(*id, io.bios);
+            self.note_passed(*id, io.bios);
         }
         true
     }
@@ -164,7 +143,7 @@ impl Elevator {
     ) -> Inflight {
         let PluggedRequest { meta, bio, bios } = io;
         let chain = Chain { head: bio, bios, retries: 0 };
-        Inflight::new(chain, id, tag, hw, self.now, &meta, self.env.picked())
+        Inflight::new(chain, id, tag, hw, self.slots.now, &meta, self.env.picked())
     }
 
     /// Keeps that I/O as one that is held, if the policy has not picked it.
@@ -172,7 +151,7 @@ impl Elevator {
     pub(crate) fn keep(&mut self, io: PluggedRequest, id: RequestId) {
         self.env.unpicked();
         let PluggedRequest { meta, bio, bios } = io;
-        self.put_chain(id, Chain { head: bio, bios, retries: 0 });
+        self.slots.put_chain(id, Chain { head: bio, bios, retries: 0 });
         self.hold(id);
         self.index_held(id, &meta);
     }
@@ -193,10 +172,10 @@ impl Elevator {
     ) -> Slots {
         let mut slots = Slots::default();
         let Some(PluggedRequest { meta: first, .. }) = ios.clone().next() else { return slots };
-        let used = &self.used[usize::from(first.hw.0 - self.config.first_hw)];
-        let free = self.requests.capacity() - self.requests.in_use();
-        let mut room = self.config.nr_requests.saturating_sub(used.all).min(free as u32).min(most);
-        if self.limits_slots && room > 0 {
+        let used = self.slots.used(first.hw);
+        let free = self.slots.room() as u32;
+        let mut room = self.config.nr_requests.saturating_sub(used.all).min(free).min(most);
+        if self.fast.limits_slots && room > 0 {
             room = u32::from(self.admits(first, *used));
         }
         for PluggedRequest { meta, .. } in ios.take(room as usize) {
@@ -210,30 +189,21 @@ impl Elevator {
         slots
     }
 
-    /// Counts slots as taken by requests of `hw` that [fill](Self::fill_slot) them.
-    #[inline]
-    pub(crate) fn count_slots(&mut self, hw: HwQueue, slots: Slots) {
-        let used = self.used(hw);
-        used.all += slots.all;
-        used.limited += slots.limited;
-        used.unsynced += slots.unsynced;
-    }
-
     /// Gives a slot to an I/O that [may pass](Self::lets_pass).
     #[inline]
     pub(crate) fn pass(&mut self, io: &PluggedRequest, hw: HwQueue) -> RequestId {
-        let id = self.take_slot(&io.meta);
-        if self.notes_passing {
+        let id = self.slots.take(&io.meta);
+        if self.fast.notes_passing {
             self.note_passing(id, io.bios, hw);
         }
         id
     }
 
-    /// Like [`pass`](Self::pass), but with a slot that is [counted](Self::count_slots) already.
+    /// Like [`pass`](Self::pass), but with a slot that is [counted](super::slot_table::SlotTable::count) already.
     #[inline]
     pub(crate) fn pass_counted(&mut self, io: &PluggedRequest, hw: HwQueue) -> RequestId {
-        let id = self.fill_slot(&io.meta);
-        if self.notes_passing {
+        let id = self.slots.fill(&io.meta);
+        if self.fast.notes_passing {
             self.note_passing(id, io.bios, hw);
         }
         id
@@ -243,10 +213,19 @@ impl Elevator {
     #[inline(never)]
     fn note_passing(&mut self, id: RequestId, bios: u32, hw: HwQueue) {
         if self.facts.bypass == Bypass::Told {
-            let cx = Cx::new(self.now, &self.requests, &self.env);
-            self.policy.passed(&cx, id, hw);
+            self.policy.passed(&self.slots.cx(&self.env), id, hw);
         }
-        self.watch_passed(id, bios);
+        self.note_passed(id, bios);
+    }
+
+    /// Notes a request that leaves immediately.
+    #[inline]
+    fn note_passed(&mut self, id: RequestId, bios: u32) {
+        if self.fast.notes_requests
+            && let Some(watch) = &mut self.watch
+        {
+            watch.passed(&self.slots, id, bios);
+        }
     }
 
     /// Makes that I/O a token for the device.
@@ -259,7 +238,7 @@ impl Elevator {
         hw: HwQueue,
         tag: Tag,
     ) -> Inflight {
-        Inflight::new(chain, id, tag, hw, self.now, meta, None)
+        Inflight::new(chain, id, tag, hw, self.slots.now, meta, None)
     }
 }
 
@@ -280,7 +259,7 @@ impl Elevator {
     #[inline]
     pub(super) fn count_merged(&mut self, meta: &IoMeta) {
         if self.counts_groups {
-            Cx::new(self.now, &self.requests, &self.env).note(about(meta), Event::Merged);
+            self.slots.cx(&self.env).note(about(meta), Event::Merged);
         }
     }
 
@@ -294,7 +273,7 @@ impl Elevator {
 
     #[inline(never)]
     fn count_whole(&mut self, done: &Done) {
-        let meta = self.requests.get(done.rq);
+        let meta = self.slots.requests.get(done.rq);
         let bytes = meta.sectors.saturating_mul(SECTOR_SIZE);
         let wait = done.issued.since(meta.arrived);
         let service = done.completed.since(done.issued);

@@ -4,11 +4,12 @@
 //! may be held back. The state of the goals is published for readers, who never make the runner wait.
 
 use super::lobby::Lobby;
+use super::slot_table::SlotTable;
 use crate::shared::board::Board;
 use crate::sync::Lever;
-use blkmq_core::{Instant, IoMeta, Nanos, RequestId};
+use blkmq_core::{Instant, IoMeta, Nanos};
 use blkmq_sched::goals::{Member, STEP, Sight};
-use blkmq_sched::{Capacity, Goals, Requests, Taken};
+use blkmq_sched::{Capacity, Goals, Taken};
 
 /// The controller of an elevator, and where its decisions go.
 pub(crate) struct Keeper {
@@ -29,19 +30,18 @@ const MOST_DOUBLINGS: u32 = 20;
 
 /// The requests that have slots, and the I/Os that wait for one.
 pub(super) struct InElevator<'a> {
-    pub(super) requests: &'a Requests,
+    pub(super) slots: &'a SlotTable,
     pub(super) lobby: &'a Lobby,
-    pub(super) at_device: u32,
 }
 
 impl Sight for InElevator<'_> {
     fn waiting(&self, show: &mut dyn FnMut(&IoMeta)) {
-        self.requests.live().for_each(|id: RequestId| show(self.requests.get(id)));
+        self.slots.live().for_each(|(_, io, _)| show(io));
         self.lobby.all().for_each(show);
     }
 
     fn at_device(&self) -> u32 {
-        self.at_device
+        self.slots.at_device()
     }
 }
 

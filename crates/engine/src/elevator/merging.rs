@@ -9,7 +9,7 @@
 //! the requests that the policy holds. Data goes to the policy like any other request: to the tail, or to the head if it has
 //! waited for a flush already. A request in a sequence merges with nothing.
 
-use super::{Cx, Elevator, Grown, Kind, NoMerges, PluggedRequest};
+use super::{Elevator, Grown, Kind, NoMerges, PluggedRequest};
 use crate::BioTable;
 use crate::elevator::flush::{Next, Sequence};
 use crate::elevator::lobby::{Slots, Turn};
@@ -31,12 +31,48 @@ impl Elevator {
         }
     }
 
+    /// Returns whether an I/O that could merge also needs a free slot.
     #[inline]
-    pub(super) fn merge_target(&mut self, io: &IoMeta) -> Option<(RequestId, Kind)> {
-        if self.held == 0 || self.config.nomerges == NoMerges::None || !merge::mergeable(io) {
+    pub(crate) fn slots_come_first(&self) -> bool {
+        self.config.slots_first
+    }
+
+    /// The place for an I/O like `io`: in a held request, or in a slot of its own. `None` if it needs a slot and may
+    /// have none. O(1) look-ups.
+    #[inline]
+    pub(crate) fn place(&mut self, io: &IoMeta) -> Option<Place> {
+        match self.merge_target(io) {
+            Some(_) if self.config.slots_first && self.lacks_slot_for(io) => None,
+            Some((into, kind)) => Some(Place::Join(into, kind)),
+            None if self.has_slot_for(io) => Some(Place::Slot),
+            None => None,
+        }
+    }
+
+    /// Out of line, to keep [`place`](Self::place) small in the other modes.
+    #[cold]
+    #[inline(never)]
+    fn lacks_slot_for(&self, io: &IoMeta) -> bool {
+        !self.has_slot_for(io)
+    }
+
+    #[inline]
+    fn merge_target(&mut self, io: &IoMeta) -> Option<(RequestId, Kind)> {
+        if self.slots.held == 0 || self.config.nomerges == NoMerges::None || !merge::mergeable(io) {
             return None;
         }
         self.find(io)
+    }
+
+    /// Lets others merge with a request that is held from now on, if it is of that kind.
+    #[inline]
+    pub(super) fn index_held(&mut self, id: RequestId, meta: &IoMeta) {
+        if self.config.nomerges != NoMerges::None && merge::mergeable(meta) {
+            self.index.insert(id, meta.sector, meta.end());
+            if self.last_merge.is_none() {
+                self.last_merge = Some(id);
+            }
+        }
     }
 
     /// The request that `io` should join: the one in the one-hit cache, else one that ends where `io` starts, else
@@ -44,7 +80,7 @@ impl Elevator {
     #[inline]
     fn find(&mut self, io: &IoMeta) -> Option<(RequestId, Kind)> {
         if let Some(last) = self.last_merge
-            && merge::could_join(self.requests.get(last), io)
+            && merge::could_join(self.slots.requests.get(last), io)
             && let Some(kind) = self.fits(last, io)
         {
             return Some((last, kind));
@@ -81,13 +117,13 @@ impl Elevator {
     }
 
     fn alike(&self, id: RequestId, io: &IoMeta) -> bool {
-        !matches!(self.fit(self.requests.get(id), io), Fit::No)
+        !matches!(self.fit(self.slots.requests.get(id), io), Fit::No)
     }
 
     /// As [`merge::fit`], within the length to which requests are shortened for latency goals.
     fn fit(&self, rq: &IoMeta, io: &IoMeta) -> Fit {
         let fit = merge::fit(&self.config.limits, rq, io);
-        if rq.sectors.saturating_add(io.sectors) > self.longest {
+        if rq.sectors.saturating_add(io.sectors) > self.fast.longest {
             self.fit_short(rq, fit)
         } else {
             fit
@@ -96,17 +132,17 @@ impl Elevator {
 
     #[cold]
     fn fit_short(&self, rq: &IoMeta, fit: Fit) -> Fit {
-        let is_short = matches!(rq.op, Op::Read | Op::Write) && self.shortens(rq.group);
+        let is_short = matches!(rq.op, Op::Read | Op::Write)
+            && self.watch.as_ref().is_some_and(|watch| watch.shortens(rq.group));
         if is_short { Fit::No } else { fit }
     }
 
     /// Returns where `io` joins `id` if geometry, limits and policy agree that it does, or `None` if not. A full
     /// request leaves the index for good.
     fn fits(&mut self, id: RequestId, io: &IoMeta) -> Option<Kind> {
-        match self.fit(self.requests.get(id), io) {
+        match self.fit(self.slots.requests.get(id), io) {
             Fit::Merge(kind) => {
-                let cx = Cx::new(self.now, &self.requests, &self.env);
-                self.policy.may_merge(&cx, id, io).then_some(kind)
+                self.policy.may_merge(&self.slots.cx(&self.env), id, io).then_some(kind)
             }
             Fit::Full => {
                 self.unindex(id);
@@ -124,10 +160,12 @@ impl Elevator {
         proto: PluggedRequest,
     ) {
         self.count_merged(&proto.meta);
-        self.watch_joined(table, &proto, kind);
-        let old = *self.requests.get(into);
-        *self.requests.get_mut(into) = merge::joined(&old, &proto.meta, kind);
-        let chain = self.chains[into.index()].as_mut().expect("a held request has its bios");
+        if let Some(watch) = &mut self.watch {
+            watch.joined(self.slots.now, table, &proto, kind);
+        }
+        let old = *self.slots.requests.get(into);
+        *self.slots.requests.get_mut(into) = merge::joined(&old, &proto.meta, kind);
+        let chain = self.slots.chains[into.index()].as_mut().expect("a held request has its bios");
         chain.bios += proto.bios;
         if kind == Kind::Front {
             let behind = std::mem::replace(&mut chain.head, proto.bio);
@@ -136,13 +174,12 @@ impl Elevator {
             table.append(&mut chain.head, proto.bio);
         }
         self.rekey(into);
-        let cx = Cx::new(self.now, &self.requests, &self.env);
         let edge = match kind {
             Kind::Back => Grown::Back,
             Kind::Front => Grown::Front { old_sector: old.sector },
             Kind::Discard => Grown::Discard,
         };
-        self.policy.grown(&cx, into, edge);
+        self.policy.grown(&self.slots.cx(&self.env), into, edge);
         self.last_merge = Some(into);
         match kind {
             Kind::Back => {
@@ -159,18 +196,18 @@ impl Elevator {
 
     fn rekey(&mut self, id: RequestId) {
         if self.index.remove(id) {
-            let meta = self.requests.get(id);
+            let meta = self.slots.requests.get(id);
             self.index.insert(id, meta.sector, meta.end());
         }
     }
 
     /// Called when `id` has grown at its end: fuses the request that starts there into it.
     fn absorb_next<P>(&mut self, table: &BioTable<P>, id: RequestId) {
-        let meta = *self.requests.get(id);
+        let meta = *self.slots.requests.get(id);
         let next = self
             .index
             .starting_at(meta.end())
-            .find(|n| *n != id && self.alike(id, self.requests.get(*n)));
+            .find(|n| *n != id && self.alike(id, self.slots.requests.get(*n)));
         if let Some(next) = next {
             self.absorb(table, id, next);
         }
@@ -178,7 +215,7 @@ impl Elevator {
 
     /// Called when `id` has grown at its start: fuses it into the request that ends there.
     fn absorb_into_former<P>(&mut self, table: &BioTable<P>, id: RequestId) {
-        let meta = *self.requests.get(id);
+        let meta = *self.slots.requests.get(id);
         let former = self.index.ending_at(meta.sector).find(|f| *f != id && self.alike(*f, &meta));
         if let Some(former) = former {
             self.absorb(table, former, id);
@@ -186,28 +223,29 @@ impl Elevator {
     }
 
     fn absorb<P>(&mut self, table: &BioTable<P>, into: RequestId, gone: RequestId) {
-        let other = *self.requests.get(gone);
-        let fit = self.fit(self.requests.get(into), &other);
-        let cx = Cx::new(self.now, &self.requests, &self.env);
+        let other = *self.slots.requests.get(gone);
+        let fit = self.fit(self.slots.requests.get(into), &other);
+        let cx = self.slots.cx(&self.env);
         if fit != Fit::Merge(Kind::Back) || !self.policy.may_merge(&cx, into, &other) {
             return;
         }
-        let merged = merge::joined(self.requests.get(into), &other, Kind::Back);
-        *self.requests.get_mut(into) = merged;
-        let tail = self.chains[gone.index()].take().expect("a held request has its bios");
-        let chain = self.chains[into.index()].as_mut().expect("a held request has its bios");
+        let merged = merge::joined(self.slots.requests.get(into), &other, Kind::Back);
+        *self.slots.requests.get_mut(into) = merged;
+        let tail = self.slots.chains[gone.index()].take().expect("a held request has its bios");
+        let chain = self.slots.chains[into.index()].as_mut().expect("a held request has its bios");
         chain.bios += tail.bios;
         table.append(&mut chain.head, tail.head);
         self.unindex(gone);
         self.rekey(into);
-        let cx = Cx::new(self.now, &self.requests, &self.env);
-        self.policy.absorbed(&cx, into, gone);
+        self.policy.absorbed(&self.slots.cx(&self.env), into, gone);
         self.last_merge = Some(into);
         self.counters.request.add(1);
         self.count_merged(&other);
-        self.watch_fused(gone, &other);
+        if let Some(watch) = &mut self.watch {
+            watch.fused(self.slots.now, gone, &other);
+        }
         self.release(gone);
-        self.free_slot(gone);
+        self.slots.free(gone);
     }
 
     #[inline]
@@ -242,11 +280,12 @@ impl Elevator {
 
     /// Tells the lobby of a change to a group, if the policy shares by group or groups have latency goals.
     pub(super) fn regroup_lobby(&mut self, change: GroupChange) {
-        if self.facts.shares_by_group || self.has_goals() {
-            let Self { lobby, requests, chains, flushes, config, .. } = self;
-            let is_held = |id: &RequestId| chains[id.index()].is_some() && !flushes.has(*id);
-            let held = requests.live().filter(is_held).map(|id| (id, requests.get(id)));
-            lobby.regroup(change, (requests.capacity(), held), config.credit);
+        let has_goals = self.watch.as_ref().is_some_and(|watch| watch.goals.is_some());
+        if self.facts.shares_by_group || has_goals {
+            let Self { lobby, slots, flushes, config, .. } = self;
+            let held = slots.live().filter(|(id, _, waits)| *waits && !flushes.has(*id));
+            let held = held.map(|(id, io, _)| (id, io));
+            lobby.regroup(change, (slots.requests.capacity(), held), config.credit);
         }
     }
 
@@ -260,10 +299,10 @@ impl Elevator {
     ) {
         match self.place(&proto.meta) {
             Some(Place::Slot) if !self.may_pass(&proto.meta) => {
-                self.lobby.push(self.now, by, proto);
+                self.lobby.push(self.slots.now, by, proto);
             }
             Some(place) => self.admit(table, place, proto),
-            None => self.lobby.push(self.now, by, proto),
+            None => self.lobby.push(self.slots.now, by, proto),
         }
     }
 
@@ -274,7 +313,7 @@ impl Elevator {
 
     /// Puts an I/O that waited in an earlier queue into the lobby.
     pub(crate) fn adopt(&mut self, by: SubmitterId, proto: PluggedRequest) {
-        self.lobby.push(self.now, by, proto);
+        self.lobby.push(self.slots.now, by, proto);
     }
 
     /// Takes all I/Os out of the lobby, in the order of arrival.
@@ -302,7 +341,7 @@ impl Elevator {
     /// whose floors are due first, then to any group. O(log groups) for each slot; where no waiting I/O may have the free
     /// slots, O(waiting groups).
     pub(crate) fn fill<P>(&mut self, table: &BioTable<P>) {
-        self.lobby.advance(self.now);
+        self.lobby.advance(self.slots.now);
         let queues = u32::from(self.config.hw_queues);
         let all = self.config.nr_requests * queues;
         let enough = self.config.hw_queue_depth * queues;
@@ -348,10 +387,9 @@ impl Elevator {
         }
     }
 
-    /// Returns whether there is a slot that some I/O may have. If only slots for bare flushes are free, one such flush must wait.
-    pub(super) fn has_any_slot(&self) -> bool {
-        let of_queues = self.used.iter().any(|used| used.all < self.config.nr_requests);
-        (of_queues || self.lobby.has_flush()) && self.requests.in_use() < self.requests.capacity()
+    /// Returns whether there is a slot that some I/O may have.
+    fn has_any_slot(&self) -> bool {
+        self.slots.has_any(self.lobby.has_flush())
     }
 }
 
@@ -369,26 +407,14 @@ impl Elevator {
         // The device does not see the flags of the sequence, and a thread always waits for such an I/O.
         let flags = meta.flags.without(self.sequenced) | IoFlags::SYNC;
         let meta = IoMeta { flags, ..meta };
-        let id = self.requests.alloc(meta).expect("a free slot was seen");
-        self.put_chain(id, Chain { head: bio, bios, retries: 0 });
-        self.counters.inserted.add(1);
-        self.watch_inserted(table, id);
-        if meta.op != Op::Flush {
-            let used = self.used(meta.hw);
-            used.all += 1;
-            used.limited += u32::from(!meta.is_sync_read());
-        }
-        if self.flushes.enter(self.now, meta.hw, id, steps) {
-            self.insert_data(id, At::Tail);
+        let is_bare = meta.op == Op::Flush;
+        let id = if is_bare { self.slots.fill(&meta) } else { self.slots.take(&meta) };
+        self.put(table, id, Chain { head: bio, bios, retries: 0 });
+        if self.flushes.enter(self.slots.now, meta.hw, id, steps) {
+            self.give_policy(id, At::Tail);
         } else {
             self.counters.flushes_asked.add(1);
         }
-    }
-
-    fn insert_data(&mut self, id: RequestId, at: At) {
-        self.hold(id);
-        let cx = Cx::new(self.now, &self.requests, &self.env);
-        self.policy.insert(&cx, id, at);
     }
 
     /// Turns a picked request, which may be in a sequence, into a token for the device.
@@ -413,7 +439,7 @@ impl Elevator {
         };
         let (id, way, issued) = (rq.id, rq.way(), rq.issued);
         // Each step has the full number of retries.
-        self.put_chain(id, Chain { head: rq.into_head(), bios: BIOS, retries: 0 });
+        self.slots.put_chain(id, Chain { head: rq.into_head(), bios: BIOS, retries: 0 });
         match way {
             Way::Plain => unreachable!("a plain request that is done goes to its submitters"),
             Way::Data => self.data_done(&Done { rq: id, result, issued, completed: at }, &mut end),
@@ -421,14 +447,29 @@ impl Elevator {
         }
     }
 
+    /// Takes back `rq`, which is to be issued again later. It goes to the head, and nothing merges with it there.
+    fn requeue(&mut self, rq: Inflight) {
+        let (id, way) = (rq.id, rq.way());
+        if let Some(watch) = &mut self.watch {
+            watch.requeued(&self.slots, id, way);
+        }
+        self.slots.put_chain(id, rq.into_chain());
+        self.counters.requeues.add(1);
+        if way == Way::Flush {
+            self.slots.held += 1;
+            self.carriers.push_front(id);
+            return;
+        }
+        self.give_policy(id, At::Head);
+    }
+
     fn data_done(&mut self, done: &Done, end: &mut impl FnMut(Bio, IoResult)) -> bool {
         let id = done.rq;
-        let cx = Cx::new(self.now, &self.requests, &self.env);
-        self.policy.completed(&cx, done);
+        self.policy.completed(&self.slots.cx(&self.env), done);
         self.count_done(done);
-        self.watch_completed(done);
-        let hw = self.requests.get(id).hw;
-        if let Some(result) = self.flushes.data_done(self.now, hw, id, done.result) {
+        self.note_completed(done);
+        let hw = self.slots.requests.get(id).hw;
+        if let Some(result) = self.flushes.data_done(self.slots.now, hw, id, done.result) {
             self.end(id, result, end);
             return true;
         }
@@ -437,8 +478,10 @@ impl Elevator {
     }
 
     fn flushed(&mut self, done: &Done, end: &mut impl FnMut(Bio, IoResult)) -> bool {
-        let hw = self.requests.get(done.rq).hw;
-        self.watch_flushed(done);
+        let hw = self.slots.requests.get(done.rq).hw;
+        if let Some(watch) = &mut self.watch {
+            watch.flushed(&self.slots, done);
+        }
         self.flushes.flushed(hw, done.rq, done.result);
         let mut freed = false;
         while let Some((id, next)) = self.flushes.next_served(hw) {
@@ -446,7 +489,7 @@ impl Elevator {
                 Next::Data => self.released.push(id),
                 Next::End { result, data } => {
                     self.counters.dataless.add((!data).into());
-                    self.watch_served(id, done);
+                    self.note_served(&Done { rq: id, ..*done });
                     self.end(id, result, end);
                     freed = true;
                 }
@@ -454,15 +497,26 @@ impl Elevator {
         }
         // Each goes to the head, so the last one goes first: they leave in the order in which they came.
         while let Some(id) = self.released.pop() {
-            self.insert_data(id, At::Head);
+            self.give_policy(id, At::Head);
         }
         freed
     }
 
+    /// A request ends at a flush.
+    fn note_served(&mut self, done: &Done) {
+        let Some(watch) = &mut self.watch else { return };
+        watch.served(&self.slots, done, self.fast.is_sampled);
+        if self.fast.is_sampled && self.slots.requests.get(done.rq).op == Op::Flush {
+            self.sample_completed(done);
+        }
+        self.some_ended = true;
+    }
+
     fn end(&mut self, id: RequestId, result: IoResult, end: &mut impl FnMut(Bio, IoResult)) {
-        let chain = self.chains[id.index()].take().expect("between two steps it has its bios");
+        let chain =
+            self.slots.chains[id.index()].take().expect("between two steps it has its bios");
         end(chain.head, result);
-        self.free_slot(id);
+        self.slots.free(id);
     }
 
     /// Returns whether requests are in flush sequences.
@@ -476,9 +530,9 @@ impl Elevator {
     pub(crate) fn begin_flushes(&mut self) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         for hw in self.flushes.hws() {
-            if let Some(carrier) = self.flushes.begin(self.now, hw) {
+            if let Some(carrier) = self.flushes.begin(self.slots.now, hw) {
                 self.counters.flushes_issued.add(1);
-                self.held += 1;
+                self.slots.held += 1;
                 self.carriers.push_back(carrier);
             }
             next = next.into_iter().chain(self.flushes.deadline(hw)).min();

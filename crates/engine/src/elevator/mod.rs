@@ -10,22 +10,24 @@
 
 use crate::planted::Planted;
 use crate::shared::common::ElevatorEnv;
-use crate::shared::inflight::{Chain, PluggedRequest, Way};
+use crate::shared::inflight::{Chain, PluggedRequest};
 use crate::shared::settings::NoMerges;
 use crate::shared::slots::Bio;
 use crate::shared::stats::ElevatorCounters;
 use crate::sync::{Arc, Consumer};
 use crate::{BioTable, Inflight, WriteCache, planted};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, RequestId, SubmitterId, Tag};
-use blkmq_sched::{
-    At, Bypass, Cx, Done, Facts, GroupChange, Grown, Pick, Requests, Scheduler, Used,
-};
+use blkmq_sched::goals::Member;
+use blkmq_sched::{At, Bypass, Done, Facts, GroupChange, Grown, Pick, Scheduler, Used};
 use crossbeam_utils::CachePadded;
 use flush::FlushQueues;
+use goals::InElevator;
 use lobby::Lobby;
 use merge::Kind;
 use merge_index::MergeIndex;
+use slot_table::SlotTable;
 use std::collections::VecDeque;
+use watch::{FastPath, Watch};
 
 mod bypass;
 mod config;
@@ -37,9 +39,10 @@ pub(crate) mod merge_index;
 mod merging;
 pub(crate) mod plug;
 pub(crate) mod runner;
+mod slot_table;
 pub(crate) mod timing;
 pub(crate) mod waits;
-pub(crate) mod watch;
+mod watch;
 pub(crate) mod watches;
 
 pub(crate) use config::{Budgets, Config, Tapping, Tuning};
@@ -49,11 +52,6 @@ pub(crate) use config::{Budgets, Config, Tapping, Tuning};
 pub(crate) enum Place {
     Join(RequestId, Kind),
     Slot,
-}
-
-/// The state of a hardware queue that has `of` scheduler tags and uses none.
-fn nothing_used(of: u32) -> Used {
-    Used { of, all: 0, limited: 0, unsynced: 0 }
 }
 
 /// The properties of `policy`, without ways that an elevator of this `config` does not have. With several hardware
@@ -78,34 +76,18 @@ pub(crate) struct Elevator {
     pub(crate) env: ElevatorEnv,
     /// The properties of the policy in this elevator.
     facts: Facts,
-    /// The policy limits slots, or the controller of latency goals takes something.
-    limits_slots: bool,
     /// The elevator counts events of groups, because the policy does not.
     counts_groups: bool,
     /// The watches over its requests.
-    watch: Option<Box<watches::Watch>>,
-    /// Whether a plug may take a short way, as far as settings, watches and groups are concerned.
-    is_short: bool,
-    /// Requests need a budget to leave.
-    takes_budgets: bool,
-    /// A request that leaves is noted: the policy is notified of it, or times are counted.
-    notes_passing: bool,
-    /// Each request is noted: times are counted, or there is a forecast.
-    notes_requests: bool,
-    /// Nothing watches but the controller of latency goals, which takes nothing: of requests that end, it counts samples.
-    is_sampled: bool,
-    /// The most sectors of a request of a group whose requests are shortened for a latency goal.
-    longest: u32,
-    /// Requests to end until the next sample, with it.
+    watch: Option<Box<Watch>>,
+    fast: FastPath,
+    /// Requests to end until the controller of latency goals takes the next sample, with it.
     until_sample: u32,
     /// A request has ended since the controller looked.
     some_ended: bool,
-    /// From this time on, the watches have work in every pass.
-    looks_at: Instant,
     /// The queue's `async_depth` or the policy's, whichever is less.
     async_depth: u32,
-    requests: Requests,
-    chains: Box<[Option<Chain>]>,
+    pub(crate) slots: SlotTable,
     index: MergeIndex,
     lobby: Lobby,
     last_merge: Option<RequestId>,
@@ -117,9 +99,6 @@ pub(crate) struct Elevator {
     released: Vec<RequestId>,
     /// Flags that send data through a flush sequence.
     sequenced: IoFlags,
-    used: Box<[Used]>,
-    held: u32,
-    now: Instant,
     pub(crate) counters: Arc<CachePadded<ElevatorCounters>>,
 }
 
@@ -133,28 +112,21 @@ impl Elevator {
     ) -> Self {
         let slots = config.slots();
         let facts = facts(&*policy, &config);
-        let watch = watches::wanted(env.stats_mode(), slots, watches);
-        let mut elevator = Self {
+        let watch = Watch::of(env.stats_mode(), slots, watches);
+        let lobby = Lobby::new(config.submitters);
+        Self {
+            fast: FastPath::of(&config, &facts, watch.as_deref(), &lobby),
             facts,
-            limits_slots: facts.limits_slots,
             counts_groups: bypass::counts(&facts, env.level()),
-            notes_passing: false,
-            notes_requests: false,
-            is_sampled: false,
-            longest: u32::MAX,
             until_sample: 1,
             some_ended: false,
-            is_short: false,
-            takes_budgets: false,
-            looks_at: Instant::ZERO,
             watch,
             env,
             async_depth: async_depth(&facts, config.async_depth),
             policy,
-            requests: Requests::new(slots),
-            chains: (0..slots).map(|_| None).collect(),
+            slots: SlotTable::new(&config),
             index: MergeIndex::new(slots),
-            lobby: Lobby::new(config.submitters),
+            lobby,
             last_merge: None,
             carriers: VecDeque::with_capacity(config.hw_queues.into()),
             // One flush may serve every request.
@@ -168,55 +140,31 @@ impl Elevator {
                 slots,
             ),
             sequenced: config.cache.sequenced(),
-            used: vec![nothing_used(config.nr_requests); config.hw_queues.into()]
-                .into_boxed_slice(),
-            held: 0,
-            now: Instant::ZERO,
             config,
             counters,
-        };
-        elevator.settle_watch();
-        elevator
+        }
     }
 
     /// Sets the time. Callers read clocks on their own, so an earlier time than before is ignored: a policy never
     /// sees time go back.
     #[inline]
     pub(crate) fn advance(&mut self, now: Instant) {
-        self.now = self.now.max(now);
+        self.slots.now = self.slots.now.max(now);
     }
 
     /// The latest time that the elevator received.
     pub(crate) fn now(&self) -> Instant {
-        self.now
+        self.slots.now
     }
 
     /// Requests that wait here to be issued.
     pub(crate) fn held(&self) -> u32 {
-        self.held
-    }
-
-    /// Free slots of `hw`, without those for bare flushes alone.
-    #[cfg(feature = "compare")]
-    pub(crate) fn free_slots(&self, hw: HwQueue) -> u32 {
-        let used = &self.used[usize::from(hw.0 - self.config.first_hw)];
-        self.config.nr_requests - used.all
-    }
-
-    /// Takes the bios of every request, for a queue that has failed. The elevator must not be used afterwards.
-    pub(crate) fn take_chains(&mut self) -> impl Iterator<Item = Chain> + '_ {
-        self.held = 0;
-        self.chains.iter_mut().filter_map(Option::take)
+        self.slots.held
     }
 
     /// Shows the statistics of the policy.
     pub(crate) fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
         self.policy.inspect(out);
-    }
-
-    /// True if no request has a slot.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.requests.in_use() == 0
     }
 
     /// Changes the settings that may change while requests are held.
@@ -236,10 +184,14 @@ impl Elevator {
         self.env.set_stats(tuning.stats);
         self.counts_groups = bypass::counts(&self.facts, tuning.stats.level);
         self.regroup(&tuning.regroup);
-        self.tune_goals(&tuning.members);
+        if let Some(watch) = &mut self.watch {
+            watch.tune_goals(&tuning.members, self.facts.capacity);
+        }
         self.tune_floors(&tuning.members);
         self.env.count_notes();
-        self.tune_watch(tuning.stats, tuning.tapping.pop().unwrap_or(Tapping::Keep));
+        let tapping = tuning.tapping.pop().unwrap_or(Tapping::Keep);
+        self.watch = Watch::tuned(self.watch.take(), tuning.stats, tapping, self.config.slots());
+        self.settle_watch();
         self.config.async_depth = tuning.async_depth;
         self.async_depth = async_depth(&self.facts, tuning.async_depth);
     }
@@ -247,36 +199,147 @@ impl Elevator {
     /// Tells the policy, and the lobby, of changes to the tree of groups.
     pub(crate) fn regroup(&mut self, changes: &[GroupChange]) {
         for change in changes {
-            let cx = Cx::new(self.now, &self.requests, &self.env);
-            self.policy.regroup(&cx, *change);
+            self.policy.regroup(&self.slots.cx(&self.env), *change);
             self.regroup_lobby(*change);
         }
         self.settle_watch();
     }
 
-    fn cx(&self) -> Cx<'_> {
-        Cx::new(self.now, &self.requests, &self.env)
+    /// Follows a change of the groups: an account is kept while one of them has a floor and the policy keeps floors.
+    pub(crate) fn tune_floors(&mut self, members: &[Member]) {
+        self.watch = Watch::with_floors(self.watch.take(), members, self.facts.capacity);
+        self.settle_watch();
+        for member in members {
+            self.lobby.set_gap(member.group, 0);
+        }
+        if let Some(watch) = &self.watch {
+            watch.set_gaps(&mut self.lobby);
+        }
     }
 
-    fn used(&mut self, hw: HwQueue) -> &mut Used {
-        &mut self.used[usize::from(hw.0 - self.config.first_hw)]
+    /// Follows a change of the watches, or of what the controller of latency goals takes.
+    fn settle_watch(&mut self) {
+        let watch = self.watch.as_deref();
+        self.fast = FastPath::of(&self.config, &self.facts, watch, &self.lobby);
     }
 
-    /// Returns whether an I/O that could merge also needs a free slot.
+    /// Ends this elevator's part of a trace: its queue is replaced by another.
+    pub(crate) fn end_trace(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.trace = None;
+        }
+        self.settle_watch();
+    }
+
+    /// Moves the counts to the ledger, after waiting for another thread that counts.
+    pub(crate) fn count_times(&mut self) {
+        self.look_at_floors();
+        if let Some(watch) = &mut self.watch {
+            watch.count(&self.env, self.slots.now);
+        }
+    }
+
+    /// Returns whether a watch has work now, beyond the requests that end.
     #[inline]
-    pub(crate) fn slots_come_first(&self) -> bool {
-        self.config.slots_first
+    fn is_look_due(&self) -> bool {
+        self.watch.is_some() && self.slots.now >= self.fast.looks_at
     }
 
-    /// The place for an I/O like `io`: in a held request, or in a slot of its own. `None` if it needs a slot and may
-    /// have none. O(1) look-ups.
+    /// Requests were returned, or a pass has ended. True if the controller of latency goals has looked or takes
+    /// something, so that groups that had to wait may have slots now.
     #[inline]
-    pub(crate) fn place(&mut self, io: &IoMeta) -> Option<Place> {
-        match self.merge_target(io) {
-            Some(_) if self.config.slots_first && self.lacks_slot_for(io) => None,
-            Some((into, kind)) => Some(Place::Join(into, kind)),
-            None if self.has_slot_for(io) => Some(Place::Slot),
-            None => None,
+    fn time_busy(&mut self) -> bool {
+        self.is_look_due() && self.look_up()
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self) -> bool {
+        if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
+            times.look(self.slots.now, self.slots.at_device() > 0);
+        }
+        self.look_at_floors();
+        self.look_at_goals()
+    }
+
+    /// Lets the account of floors look, if that is due.
+    fn look_at_floors(&mut self) {
+        if let Some(watch) = &mut self.watch
+            && watch.floors.as_ref().is_some_and(|floors| floors.due() <= self.slots.now)
+            && let Some(capacity) = self.facts.capacity
+        {
+            watch.look_at_floors(&self.slots, &mut self.lobby, capacity);
+            self.settle_watch();
+        }
+    }
+
+    /// Lets the controller of latency goals look, if that is due. True if there is one.
+    fn look_at_goals(&mut self) -> bool {
+        let Some(Watch { goals: Some(keeper), .. }) = self.watch.as_deref_mut() else {
+            return false;
+        };
+        if keeper.goals.due() <= self.slots.now {
+            let some_ended = std::mem::take(&mut self.some_ended);
+            let sight = InElevator { slots: &self.slots, lobby: &self.lobby };
+            keeper.look(self.slots.now, &sight, some_ended);
+            self.until_sample = self.until_sample.min(keeper.goals.stride());
+            self.settle_watch();
+        }
+        true
+    }
+
+    /// Tells the threads that wait when the controller has to look although no pass is made: a device that ends nothing
+    /// calls for none, and would be taken for a good one.
+    fn tell_look(&mut self) {
+        if let Some(Watch { goals: Some(keeper), .. }) = self.watch.as_deref_mut()
+            && !self.slots.is_idle()
+            && !keeper.is_told
+        {
+            keeper.tell(true);
+            self.settle_watch();
+        }
+    }
+
+    /// When the controller has to look although no pass is made; `None` without one, or while no request has a slot.
+    #[cfg(feature = "compare")]
+    fn next_look(&self) -> Option<Instant> {
+        let keeper = self.watch.as_ref()?.goals.as_ref()?;
+        (!self.slots.is_idle()).then(|| keeper.next_look())
+    }
+
+    /// When a group that has to wait for a latency goal may have a slot.
+    pub(crate) fn next_admission(&self) -> Option<Instant> {
+        self.watch.as_ref()?.goals.as_ref()?.goals.next_admission(self.slots.now)
+    }
+
+    /// Time has passed from the last pass to `now`, and nothing has changed yet. The nanoseconds to account for, if the
+    /// stretch is to be looked at. I/Os wait for a slot outside, or not. O(1).
+    #[inline]
+    fn stretch(&mut self, now: Instant, some_staged: bool) -> Option<u64> {
+        let stretch = now.since(self.slots.now).0;
+        // Of the passes of a run, the first one has a new time.
+        if stretch == 0 {
+            return None;
+        }
+        let is_empty = self.slots.held == 0 && self.lobby.is_empty() && self.flushes.is_empty();
+        if is_empty && !some_staged {
+            return None;
+        }
+        self.watch.as_mut()?.times.as_mut()?.waits().0.passed(stretch)
+    }
+
+    /// A tag, a budget or room at the device is missing.
+    #[inline]
+    fn is_short(&mut self) {
+        if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
+            times.is_short(self.slots.now);
+        }
+    }
+
+    /// There is one again.
+    #[inline]
+    fn is_supplied(&mut self) {
+        if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
+            times.is_supplied(self.slots.now);
         }
     }
 
@@ -297,23 +360,24 @@ impl Elevator {
     ) -> Option<Bio> {
         // A request that has its bios here, and is in no flush sequence, is held by the policy.
         let is = |id: &RequestId| {
-            let chain = self.chains[id.index()].as_ref().filter(|chain| chain.bios == 1);
+            let chain = self.slots.chains[id.index()].as_ref().filter(|chain| chain.bios == 1);
             chain.is_some_and(|Chain { head, .. }| {
                 table.submitter(head) == by && table.is_io(head, cookie) && !self.flushes.has(*id)
             })
         };
-        let found = self.requests.live().filter(is);
-        let id = found.min_by_key(|id| self.requests.get(*id).arrived)?;
+        let found = self.slots.requests.live().filter(is);
+        let id = found.min_by_key(|id| self.slots.requests.get(*id).arrived)?;
         self.unindex(id);
         self.release(id);
         if !planted::is(Planted::ForgetsToWithdraw) {
-            let cx = Cx::new(self.now, &self.requests, &self.env);
-            self.policy.withdraw(&cx, id);
+            self.policy.withdraw(&self.slots.cx(&self.env), id);
         }
         self.counters.cancelled_held.add(1);
-        self.watch_given_up(id);
-        self.free_slot(id);
-        self.chains[id.index()].take().map(|chain| chain.head)
+        if let Some(watch) = &mut self.watch {
+            watch.given_up(self.slots.now, id);
+        }
+        self.slots.free(id);
+        self.slots.chains[id.index()].take().map(|chain| chain.head)
     }
 
     /// Like [`admit`](Self::admit), but inlined, for the loop over a plug.
@@ -330,92 +394,39 @@ impl Elevator {
         }
     }
 
-    /// Out of line, to keep [`place`](Self::place) small in the other modes.
-    #[cold]
-    #[inline(never)]
-    fn lacks_slot_for(&self, io: &IoMeta) -> bool {
-        !self.has_slot_for(io)
-    }
-
     /// Returns whether there is a slot that `io` may have.
     #[inline]
     fn has_slot_for(&self, io: &IoMeta) -> bool {
-        let used = &self.used[usize::from(io.hw.0 - self.config.first_hw)];
+        let used = self.slots.used(io.hw);
         let below = used.all < self.config.nr_requests
             && (io.is_sync_read() || used.limited < self.async_depth)
-            && (!self.limits_slots || self.admits(io, *used));
-        (below || io.op == Op::Flush) && self.requests.in_use() < self.requests.capacity()
+            && (!self.fast.limits_slots || self.admits(io, *used));
+        (below || io.op == Op::Flush) && self.slots.room() > 0
     }
 
     /// Returns whether the policy and the controller of latency goals let `io` have a slot.
     #[inline(never)]
     fn admits(&self, io: &IoMeta, used: Used) -> bool {
-        (!self.facts.limits_slots || self.policy.admits(&self.cx(), io, used)) && self.paces(io)
-    }
-
-    /// Stores the bios of a slot that has none.
-    #[inline]
-    fn put_chain(&mut self, id: RequestId, chain: Chain) {
-        debug_assert!(self.chains[id.index()].is_none(), "a slot has one chain");
-        self.chains[id.index()] = Some(chain);
-    }
-
-    #[inline(always)]
-    fn free_slot(&mut self, id: RequestId) {
-        let meta = self.requests.free(id);
-        if meta.op != Op::Flush {
-            let (hw, limited, unsynced) =
-                (meta.hw, !meta.is_sync_read(), !meta.flags.contains(IoFlags::SYNC));
-            let used = self.used(hw);
-            used.all -= 1;
-            used.limited -= u32::from(limited);
-            used.unsynced -= u32::from(unsynced);
-        }
+        let SlotTable { now, .. } = self.slots;
+        (!self.facts.limits_slots || self.policy.admits(&self.slots.cx(&self.env), io, used))
+            && self.watch.as_ref().is_none_or(|watch| watch.paces(io.group, now))
     }
 
     /// Counts a request as held by the policy.
     #[inline]
     fn hold(&mut self, id: RequestId) {
-        self.held += 1;
+        self.slots.held += 1;
         if self.lobby.counts() {
-            self.lobby.hold(id, self.requests.get(id).group);
+            self.lobby.hold(id, self.slots.requests.get(id).group);
         }
     }
 
     /// Counts a request as no longer held by the policy.
     #[inline]
     fn release(&mut self, id: RequestId) {
-        self.held -= 1;
+        self.slots.held -= 1;
         if self.lobby.counts() {
             self.lobby.release(id);
-        }
-    }
-
-    /// Takes a slot for a request with data. The caller has seen that one is free.
-    #[inline(always)]
-    fn take_slot(&mut self, meta: &IoMeta) -> RequestId {
-        let id = self.fill_slot(meta);
-        let used = self.used(meta.hw);
-        used.all += 1;
-        used.limited += u32::from(!meta.is_sync_read());
-        used.unsynced += u32::from(!meta.flags.contains(IoFlags::SYNC));
-        id
-    }
-
-    /// Puts a request into a free slot, which the caller has seen and counts.
-    #[inline(always)]
-    fn fill_slot(&mut self, meta: &IoMeta) -> RequestId {
-        self.requests.alloc(*meta).expect("a free slot was seen")
-    }
-
-    /// Lets others merge with a request that is held from now on, if it is of that kind.
-    #[inline]
-    fn index_held(&mut self, id: RequestId, meta: &IoMeta) {
-        if self.config.nomerges != NoMerges::None && merge::mergeable(meta) {
-            self.index.insert(id, meta.sector, meta.end());
-            if self.last_merge.is_none() {
-                self.last_merge = Some(id);
-            }
         }
     }
 
@@ -428,30 +439,42 @@ impl Elevator {
             return;
         }
         let PluggedRequest { meta, bio, bios } = proto;
-        let id = self.take_slot(&meta);
-        self.put_chain(id, Chain { head: bio, bios, retries: 0 });
-        self.counters.inserted.add(1);
-        self.watch_inserted(table, id);
-        self.hold(id);
+        let id = self.slots.take(&meta);
+        self.put(table, id, Chain { head: bio, bios, retries: 0 });
         self.index_held(id, &meta);
-        let cx = Cx::new(self.now, &self.requests, &self.env);
-        self.policy.insert(&cx, id, At::Tail);
+        self.give_policy(id, At::Tail);
+    }
+
+    /// Stores the bios of a request that has a slot from now on.
+    #[inline(always)]
+    fn put<P>(&mut self, table: &BioTable<P>, id: RequestId, chain: Chain) {
+        self.slots.put_chain(id, chain);
+        self.counters.inserted.add(1);
+        if let Some(watch) = &mut self.watch {
+            watch.inserted(&self.slots, table, id);
+        }
+    }
+
+    /// Has the policy hold a request.
+    #[inline(always)]
+    fn give_policy(&mut self, id: RequestId, at: At) {
+        self.hold(id);
+        self.policy.insert(&self.slots.cx(&self.env), id, at);
     }
 
     /// The next request for `hw`: a flush that waits to leave, or the policy's choice.
     #[inline]
     pub(crate) fn pick(&mut self, hw: HwQueue) -> Pick {
-        if self.held == 0 {
+        if self.slots.held == 0 {
             return Pick::Empty;
         }
         if let Some(carrier) = self.carriers.pop_front() {
-            self.held -= 1;
+            self.slots.held -= 1;
             return Pick::Issue(carrier);
         }
         // Lanes of owners are one hardware queue.
-        let hw = if self.config.hw_queues == 1 { HwQueue(self.config.first_hw) } else { hw };
-        let cx = Cx::new(self.now, &self.requests, &self.env);
-        let pick = self.policy.pick(&cx, hw);
+        let hw = if self.config.hw_queues == 1 { self.slots.first_hw } else { hw };
+        let pick = self.policy.pick(&self.slots.cx(&self.env), hw);
         if let Pick::Issue(id) = pick {
             self.release(id);
             self.unindex(id);
@@ -464,7 +487,7 @@ impl Elevator {
     /// The submitter of the first bio of a request that is here.
     #[inline]
     pub(crate) fn submitter_of<P>(&self, table: &BioTable<P>, id: RequestId) -> SubmitterId {
-        let chain = self.chains[id.index()].as_ref().expect("a picked request has its bios");
+        let chain = self.slots.chains[id.index()].as_ref().expect("a picked request has its bios");
         table.submitter(&chain.head)
     }
 
@@ -480,19 +503,22 @@ impl Elevator {
 
     #[inline]
     fn issue_plain(&mut self, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
-        let chain = self.chains[id.index()].take().expect("a picked request has its bios");
+        let chain = self.slots.chains[id.index()].take().expect("a picked request has its bios");
         let pool = self.env.picked();
-        self.watch_issued(id);
-        let meta = self.requests.get(id);
-        Inflight::new(chain, id, tag, hw, self.now, meta, pool).with_budget(self.takes_budgets)
+        if let Some(watch) = &mut self.watch {
+            watch.issued(&self.slots, &self.flushes, id);
+        }
+        let SlotTable { now, requests, .. } = &self.slots;
+        Inflight::new(chain, id, tag, hw, *now, requests.get(id), pool)
+            .with_budget(self.fast.takes_budgets)
     }
 
     /// Takes back finished requests: tells the policy of each, and frees its slot. Returns how many there were.
     #[inline(always)]
     pub(crate) fn take_done(&mut self, returns: &mut Consumer<Done>) -> u32 {
-        if self.is_watched() {
+        if self.watch.is_some() {
             let there = returns.len();
-            if !self.is_sampled || there >= self.until_sample {
+            if !self.fast.is_sampled || there >= self.until_sample {
                 return self.take_watched(returns);
             }
             // The next sample is none of these. More may have come in the meantime: it is taken a little later then.
@@ -503,7 +529,7 @@ impl Elevator {
         let there = returns.len() as u32;
         for done in returns {
             self.tell_done(&done);
-            self.free_slot(done.rq);
+            self.slots.free(done.rq);
         }
         there
     }
@@ -512,17 +538,17 @@ impl Elevator {
     fn take_watched(&mut self, returns: &mut Consumer<Done>) -> u32 {
         let Some(returns) = returns.take_all() else { return 0 };
         let there = returns.len() as u32;
-        if self.is_sampled {
+        if self.fast.is_sampled {
             for done in returns {
                 self.tell_done(&done);
                 self.sample_completed(&done);
-                self.free_slot(done.rq);
+                self.slots.free(done.rq);
             }
         } else {
             for done in returns {
                 self.tell_done(&done);
-                self.watch_completed(&done);
-                self.free_slot(done.rq);
+                self.note_completed(&done);
+                self.slots.free(done.rq);
             }
         }
         self.some_ended = true;
@@ -532,31 +558,32 @@ impl Elevator {
     #[inline(always)]
     fn tell_done(&mut self, done: &Done) {
         if self.facts.bypass != Bypass::Untold {
-            let cx = Cx::new(self.now, &self.requests, &self.env);
-            self.policy.completed(&cx, done);
+            self.policy.completed(&self.slots.cx(&self.env), done);
         }
         self.count_done(done);
     }
 
-    /// Takes back `rq`, which is to be issued again later. It goes to the head, and nothing merges with it there.
-    fn requeue(&mut self, rq: Inflight) {
-        let (id, way) = (rq.id, rq.way());
-        self.watch_requeued(id, way);
-        self.put_chain(id, rq.into_chain());
-        self.counters.requeues.add(1);
-        if way == Way::Flush {
-            self.held += 1;
-            self.carriers.push_front(id);
-            return;
+    /// Samples a completion where the controller of latency goals alone watches, and takes nothing.
+    #[inline(always)]
+    fn sample_completed(&mut self, done: &Done) {
+        self.until_sample -= 1;
+        if self.until_sample == 0 {
+            self.take_sample(done);
         }
-        self.hold(id);
-        let cx = Cx::new(self.now, &self.requests, &self.env);
-        self.policy.insert(&cx, id, At::Head);
     }
 
-    /// The requests that have a slot, and whether each still waits here; the others have been issued. O(slots).
-    pub(crate) fn live(&self) -> impl Iterator<Item = (RequestId, &IoMeta, bool)> {
-        let one = |id: RequestId| (id, self.requests.get(id), self.chains[id.index()].is_some());
-        self.requests.live().map(one)
+    #[inline(never)]
+    fn take_sample(&mut self, done: &Done) {
+        self.until_sample = 1;
+        if let Some(Watch { goals: Some(goals), .. }) = self.watch.as_deref_mut() {
+            self.until_sample = goals.sampled(self.slots.requests.get(done.rq), done.completed);
+        }
+    }
+
+    #[inline(never)]
+    fn note_completed(&mut self, done: &Done) {
+        let Some(watch) = &mut self.watch else { return };
+        self.some_ended |= watch.goals.is_some();
+        watch.completed(&self.slots, &*self.policy, &self.counters, done);
     }
 }

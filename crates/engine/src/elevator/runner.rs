@@ -6,6 +6,7 @@
 
 use crate::Inflight;
 use crate::elevator::plug::{Own, Plug, Staging};
+use crate::elevator::watch::Watch;
 use crate::elevator::{Elevator, Tuning};
 use crate::shared::completions::Completions;
 use crate::shared::duties::{Duties, Ready};
@@ -158,10 +159,11 @@ impl Runner {
     /// Publishes the forecast, if there is one, with the I/Os that wait in staging for a slot.
     #[inline]
     fn publish_forecast(&mut self) {
-        if self.elevator.forecasts() {
-            let Self { elevator, staging, blocked, .. } = self;
+        let Self { elevator, staging, blocked, .. } = self;
+        if let Some(Watch { forecaster: Some(forecaster), .. }) = elevator.watch.as_deref() {
             let rings = blocked.iter().filter_map(|id| staging[usize::from(id.0)].as_ref());
-            elevator.publish_forecast(rings.map(|rings| rings.protos.len()).sum());
+            let staged: u32 = rings.map(|rings| rings.protos.len()).sum();
+            forecaster.publish(staged + elevator.lobby.waiting() as u32);
         }
     }
 
@@ -205,7 +207,7 @@ impl Runner {
         if !self.parked.line().is_empty() {
             return false;
         }
-        self.elevator.is_idle()
+        self.elevator.slots.is_idle()
     }
 
     /// Takes back finished and requeued requests from the pumps. True if a slot became free.
@@ -305,7 +307,7 @@ impl Runner {
     /// counted.
     #[inline]
     pub(crate) fn account_waits(&mut self, now: Instant) {
-        if self.elevator.is_watched() {
+        if self.elevator.watch.is_some() {
             self.account_stretch(now);
         }
     }
@@ -321,7 +323,8 @@ impl Runner {
     #[inline(never)]
     fn look_at_groups(&mut self, time: u64) {
         let Self { elevator, blocked, staging, .. } = self;
-        elevator.account_waits(time, |show| {
+        let Some(watch) = &mut elevator.watch else { return };
+        watch.account_waits(&elevator.slots, &elevator.lobby, time, |show| {
             // Of those that wait in staging, only the first of each submitter is looked at.
             for id in blocked {
                 let ring = staging[usize::from(id.0)].as_mut();
@@ -519,6 +522,6 @@ impl Runner {
         #[cfg(feature = "compare")]
         self.parked.clear();
         self.elevator.take_waiting().into_iter().for_each(|(_, proto)| proto.bio.orphan());
-        self.elevator.take_chains().for_each(|chain| chain.head.orphan());
+        self.elevator.slots.take_chains().for_each(|chain| chain.head.orphan());
     }
 }

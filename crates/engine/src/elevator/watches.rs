@@ -1,25 +1,21 @@
-//! The watches that an elevator may have, together, and the forecast among them.
+//! The watches that an elevator is built with (`watch.rs`), and the forecast among them.
 //!
 //! The [`Forecaster`] connects a [`Forecast`] with an elevator, whose runner alone touches it, publishes it for threads that
 //! push, and counts how its predictions agree with the truth.
 
 use super::Done;
 use super::goals::Keeper;
-use super::timing::Timing;
-use crate::elevator::merge;
 use crate::shared::board::Prospect;
-use crate::shared::slots::Bio;
 use crate::shared::stats::ElevatorCounters;
 use crate::sync::Arc;
-use crate::trace::{Kind, Tap};
-use crate::{BioTable, StatsMode};
+use crate::trace::Tap;
 use blkmq_core::{Instant, IoMeta, RequestId};
-use blkmq_sched::{Floors, Forecast};
+use blkmq_sched::Forecast;
 
 /// The forecast of an elevator, and where it is published.
 pub(crate) struct Forecaster {
-    pub(super) forecast: Forecast,
-    pub(super) prospect: Arc<Prospect>,
+    forecast: Forecast,
+    prospect: Arc<Prospect>,
 }
 
 impl Forecaster {
@@ -44,6 +40,11 @@ impl Forecaster {
         self.forecast.gone(now, id);
     }
 
+    /// Publishes the forecast, where this many I/Os wait for a slot.
+    pub(super) fn publish(&self, outside: u32) {
+        self.prospect.publish(&self.forecast.outlook(outside));
+    }
+
     /// The request has ended: the forecast learns from it, and a prediction is judged.
     pub(super) fn completed(&mut self, io: &IoMeta, done: &Done, counters: &ElevatorCounters) {
         let Some(expected) = self.forecast.completed(done.completed, done.rq, io) else { return };
@@ -64,72 +65,10 @@ impl Forecaster {
     }
 }
 
-/// The watches of an elevator that has at least one.
-#[derive(Default)]
-pub(crate) struct Watch {
-    pub(super) times: Option<Timing>,
-    pub(super) trace: Option<Tap>,
-    pub(super) goals: Option<Keeper>,
-    pub(super) forecaster: Option<Forecaster>,
-    pub(super) floors: Option<Floors>,
-}
-
 /// The watches that an elevator is built with, besides the times.
 #[derive(Default)]
 pub(crate) struct Watches {
     pub(crate) trace: Option<Tap>,
     pub(crate) goals: Option<Keeper>,
     pub(crate) forecaster: Option<Forecaster>,
-}
-
-/// For an elevator with this many slots; `None` if nothing watches.
-pub(super) fn wanted(mode: StatsMode, slots: u32, watches: Watches) -> Option<Box<Watch>> {
-    Watch::of(mode.times.then(|| Timing::new(slots, mode.slow)), watches)
-}
-
-impl Watch {
-    pub(super) fn of(times: Option<Timing>, watches: Watches) -> Option<Box<Self>> {
-        let Watches { trace, goals, forecaster } = watches;
-        Self { times, trace, goals, forecaster, floors: None }.if_any()
-    }
-
-    pub(super) fn if_any(self) -> Option<Box<Self>> {
-        let Self { times, trace, goals, forecaster, floors } = &self;
-        let kept = times.is_some() || goals.is_some() || forecaster.is_some() || floors.is_some();
-        (kept || trace.is_some()).then(|| Box::new(self))
-    }
-
-    /// The I/Os that became a request: the first has it, the others joined it in their plug.
-    pub(super) fn began<P>(&mut self, now: Instant, table: &BioTable<P>, io: &IoMeta, bios: &Bio) {
-        let Some(tap) = &mut self.trace else { return };
-        let mut kind = Kind::First;
-        let mut count = 0;
-        for bio in table.iter(bios) {
-            let one = IoMeta { sector: bio.sector, sectors: bio.sectors, ..*io };
-            // Most requests are of one I/O, and one note does for that.
-            if count == 0 && one.sectors == io.sectors {
-                tap.note(now, Kind::Alone, io, Ok(()));
-                return;
-            }
-            tap.note(now, kind, &one, Ok(()));
-            (kind, count) = (Kind::Behind, count + 1);
-        }
-        tap.note(now, Kind::Inserted, io, Ok(()));
-    }
-
-    /// The I/Os that joined a request.
-    pub(super) fn joined<P>(
-        &mut self,
-        now: Instant,
-        table: &BioTable<P>,
-        (io, kind): (&IoMeta, merge::Kind),
-        bios: &Bio,
-    ) {
-        let Some(tap) = &mut self.trace else { return };
-        let kind = if kind == merge::Kind::Front { Kind::Ahead } else { Kind::Behind };
-        for bio in table.iter(bios) {
-            let one = IoMeta { sector: bio.sector, sectors: bio.sectors, ..*io };
-            tap.note(now, kind, &one, Ok(()));
-        }
-    }
 }

@@ -149,7 +149,7 @@ impl Runner {
             // since.
             self.merge_staged(&hub.lasting.table, id);
         } else {
-            if !self.elevator.has_slots(PASS_STAGED) {
+            if !self.elevator.slots.has(PASS_STAGED) {
                 // The slots of requests that a pump has finished since this pass began.
                 self.freed_meanwhile |= self.take_returns(hub, shard);
             }
@@ -378,7 +378,7 @@ impl Runner {
         let Some(parking) = &shard.modes.parking else { return };
         let Parked { line, lanes } = &mut self.parked;
         for ((lane, promises), hw) in lanes.iter_mut().zip(&parking.promises).zip(shard.hws()) {
-            let free = self.elevator.free_slots(HwQueue(hw)).saturating_sub(line.len() as u32);
+            let free = self.elevator.slots.free_of(HwQueue(hw)).saturating_sub(line.len() as u32);
             promises.renew(free, lane);
         }
     }

@@ -401,7 +401,7 @@ impl<P> Exit<'_, P> {
             if tags.len() < slots.all {
                 slots = elevator.passing(line.requests(), tags.len());
             }
-            elevator.count_slots(line.first().meta.hw, slots);
+            elevator.slots.count(line.first().meta.hw, slots);
             sent += slots.all;
             while let Some(tag) = tags.pop() {
                 // While a policy is notified, the request is in the line, which is where a panic leaves it.
