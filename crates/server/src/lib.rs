@@ -30,7 +30,6 @@ mod guest;
 mod http;
 mod identity;
 mod inbox;
-mod input;
 mod listener;
 mod long;
 mod machine;

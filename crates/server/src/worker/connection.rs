@@ -7,7 +7,6 @@ use crate::export::Seat;
 use crate::flight::{Cookie, Flight, Key, Work};
 use crate::guest::Guest;
 use crate::identity::Identity;
-use crate::input::CAPACITY;
 use crate::output::Output;
 use crate::refusals::{Reason, Refusals};
 use crate::stream::Stream;
@@ -17,6 +16,9 @@ use blkmq_nbd::server::{Handshake, Replies, Requests};
 use blkmq_nbd::{Context, ErrorCode, ReplyTo, Terms};
 use rustix::event::epoll::EventFlags;
 use std::collections::VecDeque;
+
+/// The maximum length of a read: some 9,000 requests without a payload.
+pub(crate) const CAPACITY: usize = 256 << 10;
 
 /// Bytes that a new connection may have in flight: enough to keep a fast disk busy.
 const FIRST: usize = 4 << 20;

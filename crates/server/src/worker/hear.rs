@@ -101,10 +101,11 @@ impl Worker {
     fn read_once(&mut self, connection: &mut Connection) -> bool {
         let mut input = std::mem::take(&mut self.input);
         let rest = std::mem::take(&mut connection.rest);
-        let (buffer, have) = input.with(&rest);
-        let room = buffer.len() - have;
+        let have = rest.len();
+        input[..have].copy_from_slice(&rest);
+        let room = input.len() - have;
         let room = if connection.writes_much { room.min(PEEK) } else { room };
-        let read = read_into(connection, &mut buffer[have..have + room]);
+        let read = read_into(connection, &mut input[have..have + room]);
         let more = match read {
             Ok(Arrived { direct, behind, all }) => {
                 connection.moved = self.clock.now();
@@ -112,7 +113,7 @@ impl Worker {
                 if connection.takes_much(self.requests.buffers.portion()) {
                     self.requests.turn.spend(connection, direct + behind);
                 }
-                let bytes = &buffer[..have + behind];
+                let bytes = &input[..have + behind];
                 let parsed = self.parse(connection, bytes);
                 // Most of the time nothing is left, and the room of the earlier rest is kept for the next one.
                 connection.rest = rest;

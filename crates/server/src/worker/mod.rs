@@ -48,7 +48,6 @@ use crate::flight::Key;
 use crate::gate::Gate;
 use crate::guest::Guest;
 use crate::inbox::{Inbox, Message};
-use crate::input::Input;
 use crate::refusals::Refusals;
 use crate::running::Devices;
 use crate::stream::Stream;
@@ -58,6 +57,7 @@ use crate::waiting::{DiskClient, Sleeper};
 use admission::Admission;
 use blkmq::{Clock, Nanos};
 use blkmq_nbd::server::Config;
+use connection::CAPACITY;
 use deadlines::Deadlines;
 use places::Places;
 use rustix::event::epoll;
@@ -110,7 +110,9 @@ pub(crate) struct Worker {
     requests: Requests,
     admission: Admission,
     deadlines: Deadlines,
-    input: Input,
+    /// All connections read into it. Bytes that a connection leaves unparsed are kept with the connection and precede its
+    /// next ones.
+    input: Box<[u8]>,
     /// Connections that wait for their turn. For some of their bytes there will be no event.
     turns: Turns,
     /// Connections in their handshakes that have an event. They come behind those that are served.
@@ -144,7 +146,7 @@ impl Worker {
             requests: Requests::new(Arc::clone(&shared), clients),
             admission: Admission::new(Arc::clone(&shared), clock),
             deadlines: Deadlines::new(Arc::clone(&shared), clock.now()),
-            input: Input::new(),
+            input: vec![0; CAPACITY].into_boxed_slice(),
             turns: Turns::default(),
             newcomers: Vec::new(),
             crowded: Vec::new(),
