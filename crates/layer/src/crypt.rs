@@ -2,8 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::codec::Coded;
-use crate::layer::{Codec, Layer};
+use crate::layer::{Codec, Coded, Layer};
 use aes::cipher::consts::U16;
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit};
 use aes::{Aes128, Aes256};

@@ -1,8 +1,8 @@
-//! [`Layer`]: the interface of a layer, which handles sectors only; and [`Codec`]: the interface of a layer that
-//! changes bytes.
+//! [`Layer`]: the interface of a layer, which handles sectors only; [`Codec`]: the interface of a layer that changes
+//! bytes; and [`Coded`]: the layer around a codec.
 
 use blkmq_buf::AlignedBuf;
-use blkmq_core::{Instant, IoFlags, IoResult, Op};
+use blkmq_core::{Instant, IoFlags, IoResult, Op, SECTOR_SIZE};
 use blkmq_engine::Inflight;
 
 /// A request to a layer, or a copy of its description.
@@ -201,4 +201,24 @@ pub trait Codec: Send {
     /// # Errors
     /// If the leg's bytes are not the ones written. The request ends with the error.
     fn decode(&mut self, at: u64, stored: &[u8], plain: &mut [u8]) -> IoResult;
+}
+
+/// The layer around a codec. Block after block of the device is at its place on the leg.
+#[derive(Debug)]
+pub struct Coded<C>(pub C);
+
+impl<C: Codec> Layer for Coded<C> {
+    fn begin(&mut self, request: &Request, plan: &mut Plan) {
+        let sectors = |bytes: usize| bytes as u64 / u64::from(SECTOR_SIZE);
+        let (block, stored) = (sectors(self.0.block()), sectors(self.0.stored()));
+        plan.send(Piece {
+            sector: request.sector / block * stored,
+            sectors: (u64::from(request.sectors) / block * stored) as u32,
+            ..Piece::whole(request, 0)
+        });
+    }
+
+    fn codec(&mut self) -> Option<&mut dyn Codec> {
+        Some(&mut self.0)
+    }
 }

@@ -33,7 +33,6 @@
 #![deny(unsafe_code)]
 
 mod checksum;
-mod codec;
 mod concat;
 mod crypt;
 mod findings;
@@ -48,10 +47,9 @@ mod shape;
 mod stack;
 mod stripe;
 
-pub use codec::Coded;
 pub use crypt::KeyError;
 pub use kind::{Kind, KindError};
-pub use layer::{Codec, Layer, OwnIo, Piece, Plan, Request};
+pub use layer::{Codec, Coded, Layer, OwnIo, Piece, Plan, Request};
 pub use lent::Part;
 pub use mirror::MirrorError;
 pub use queue::queue;

@@ -3,12 +3,11 @@
 #![forbid(unsafe_code)]
 
 use crate::checksum::{self, Checksum};
-use crate::codec::Coded;
 use crate::concat::Concat;
 use crate::crypt::{self, Key, KeyError};
 use crate::findings::Findings;
 use crate::kind::Kind;
-use crate::layer::Layer;
+use crate::layer::{Coded, Layer};
 use crate::lent::Part;
 use crate::mirror::{Given, Mirror, MirrorError, Only, assemble};
 use crate::queue::{Layers, lane, queue};
