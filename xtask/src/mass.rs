@@ -18,6 +18,10 @@ const ACCEPTED: [(Count, &str, usize); 2] =
 const MARGIN: usize = 2;
 /// The length of the list of types whose methods are in the most files.
 const TYPES: usize = 8;
+/// The most files with methods of one type: state that belongs together is a type of its own.
+const MOST_FILES: usize = 3;
+/// Types with more, of which each is to come to fewer.
+const SPREAD: [&str; 1] = ["sched::Bfq"];
 
 /// Paths of kits.
 const KIT: [&str; 6] = [
@@ -56,7 +60,8 @@ type Row = [usize; 9];
 /// `cargo xtask mass [DIR]`: counts the workspace, or the checkout in `DIR`, which has no limits.
 ///
 /// # Errors
-/// If a count exceeds [`ACCEPTED`] by more than [`MARGIN`] percent.
+/// If a count exceeds [`ACCEPTED`] by more than [`MARGIN`] percent, or a type that is not in [`SPREAD`] has methods in
+/// more than [`MOST_FILES`] files.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let root = shell::root();
     let tree = Tree::read(args.first().map_or(&root, Path::new))?;
@@ -67,10 +72,15 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         println!("  {}: {}", circle.len(), circle.join(", "));
     }
     println!("files with methods of one type:");
-    for (name, files) in types(&tree).into_iter().take(TYPES) {
+    let types = types(&tree);
+    for (name, files) in types.iter().take(TYPES) {
         println!("{files:>3} {name}");
     }
-    if args.is_empty() { within(&rows["all"], &ACCEPTED) } else { Ok(()) }
+    if !args.is_empty() {
+        return Ok(());
+    }
+    within(&rows["all"], &ACCEPTED)?;
+    gathered(&types, &SPREAD)
 }
 
 /// The counts of each crate, by its folder, and of `all`.
@@ -202,6 +212,18 @@ fn within(row: &Row, accepted: &[(Count, &str, usize)]) -> Result<()> {
     Ok(())
 }
 
+/// Looks for types with methods in too many files, but for those in `spread`.
+fn gathered(types: &[(String, usize)], spread: &[&str]) -> Result<()> {
+    for (name, files) in types {
+        if *files > MOST_FILES && !spread.contains(&name.as_str()) {
+            let remedy = "make types of the state that belongs together";
+            let fault = format!("methods of {name} in {files} files, more than {MOST_FILES}");
+            return Err(format!("{fault}; {remedy}").into());
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,6 +263,15 @@ mod tests {
         assert_eq!(circles::of_folders(&tree), [["crates/x/src/a", "crates/x/src/b"]]);
         assert_eq!(types(&tree), [("x::One".to_owned(), 2)]);
         assert_eq!(inherent("<T: Into<u8>> Two<T> {"), Some("Two"));
+    }
+
+    #[test]
+    fn methods_of_a_type_stand_in_a_few_files() {
+        let types = |files| [("x::One".to_owned(), files), ("x::Two".to_owned(), 1)];
+        assert!(gathered(&types(MOST_FILES), &[]).is_ok());
+        let fault = gathered(&types(MOST_FILES + 1), &["x::Two"]).expect_err("one more");
+        assert!(fault.to_string().starts_with("methods of x::One in 4 files"), "{fault}");
+        assert!(gathered(&types(MOST_FILES + 1), &["x::One"]).is_ok());
     }
 
     #[test]

@@ -203,7 +203,7 @@ pub trait Codec: Send {
     fn decode(&mut self, at: u64, stored: &[u8], plain: &mut [u8]) -> IoResult;
 }
 
-/// The layer around a codec. Block after block of the device is at its place on the leg.
+/// The layer around a codec. The blocks of the device follow one another on the leg.
 #[derive(Debug)]
 pub struct Coded<C>(pub C);
 
