@@ -4,7 +4,7 @@
 
 use crate::devices::path_of;
 use crate::plan::{Plan, Time};
-use crate::report::disk::Disk;
+use crate::report::model::Disk;
 use std::path::{Path, PathBuf};
 
 /// The disks, and their initial counts.

@@ -15,7 +15,6 @@ pub mod model;
 pub mod warnings;
 
 mod csv;
-pub mod disk;
 mod figures;
 mod group_figures;
 pub mod html;

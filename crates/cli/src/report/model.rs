@@ -3,7 +3,6 @@
 //! A figure derived from other figures is a method and not a field, so that figures cannot disagree. This file does not
 //! measure, print or judge; [`warnings`](super::warnings) judges.
 
-use super::disk::Disk;
 use super::group::Groups;
 use super::job::{Direction, JobResult, Latency};
 use super::machine::Machine;
@@ -35,6 +34,30 @@ pub struct Report {
     pub disks: Vec<Disk>,
     /// The missing runs, if there are any.
     pub partial: Option<Partial>,
+}
+
+/// A disk below the files of a run, with fio's names: the counts of the kernel's block layer for all programs, during the
+/// runs.
+#[derive(Clone, PartialEq, Debug, Default, serde::Serialize)]
+pub struct Disk {
+    /// The name of the disk in the kernel's tree.
+    pub name: String,
+    /// Reads completed.
+    pub read_ios: u64,
+    /// Writes completed.
+    pub write_ios: u64,
+    /// Reads merged into others.
+    pub read_merges: u64,
+    /// Writes merged into others.
+    pub write_merges: u64,
+    /// Milliseconds that reads took, all together.
+    pub read_ticks: u64,
+    /// Milliseconds that writes took.
+    pub write_ticks: u64,
+    /// Milliseconds that requests were in the queue, all together.
+    pub in_queue: u64,
+    /// The percentage of the time in which the disk had something to do.
+    pub util: f64,
 }
 
 /// A report before all runs have ended.

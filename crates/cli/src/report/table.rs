@@ -1,14 +1,13 @@
 //! The report for the terminal: a summary of each job if there is one run, or a table if there are several, followed by
 //! the findings, the limits of their validity, and the warnings.
 
-use super::disk::Disk;
 use super::figures::columns;
 use super::findings::findings;
 use super::group_figures;
 use super::job::{Direction, Forgiven, JobResult, Latency, Samples};
 use super::job_figures;
 use super::label::{Varying, scheduler};
-use super::model::{Counters, Device, OpTimes, Report, Run, STAGES, Shared};
+use super::model::{Counters, Device, Disk, OpTimes, Report, Run, STAGES, Shared};
 use super::number::{TimeUnit, bandwidth, bytes, count, counted, nanos, percent};
 use super::percentile::Percentile;
 use super::ratio::ratio;

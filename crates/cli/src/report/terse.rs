@@ -4,10 +4,9 @@
 //! The fields are those of fio's manual in their order, followed by those of disks if any are known. The figures are
 //! those of the JSON, in microseconds and KiB.
 
-use super::disk::Disk;
 use super::job::JobResult;
 use super::json;
-use super::model::Report;
+use super::model::{Disk, Report};
 use blkmq_lab::workload::Latencies;
 use serde_json::Value;
 

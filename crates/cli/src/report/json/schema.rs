@@ -1,8 +1,7 @@
 //! The document and its jobs as types: the order of the fields is the order of the keys.
 
-use super::super::disk::Disk;
 use super::super::job::JobResult;
-use super::super::model::{Report, Run};
+use super::super::model::{Disk, Report, Run};
 use super::super::ratio::ratio;
 use super::super::{as_fio, number, warnings};
 use super::Detail;

@@ -3,9 +3,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::super::disk::Disk;
 use super::super::job::{Latency, SyncResult, Verified};
-use super::super::model::Report;
+use super::super::model::{Disk, Report};
 use super::super::{percentile, sample};
 use super::*;
 
