@@ -36,11 +36,11 @@ pub struct Report {
     pub partial: Option<Partial>,
 }
 
-/// A disk below the files of a run, with fio's names: the counts of the kernel's block layer for all programs, during the
+/// A disk under the files of a run, with fio's names: the counts of the kernel's block layer for all programs during the
 /// runs.
 #[derive(Clone, PartialEq, Debug, Default, serde::Serialize)]
 pub struct Disk {
-    /// The name of the disk in the kernel's tree.
+    /// The name of the disk in sysfs.
     pub name: String,
     /// Reads completed.
     pub read_ios: u64,
@@ -56,7 +56,7 @@ pub struct Disk {
     pub write_ticks: u64,
     /// Milliseconds that requests were in the queue, all together.
     pub in_queue: u64,
-    /// The percentage of the time in which the disk had something to do.
+    /// The percentage of time in which the disk was busy.
     pub util: f64,
 }
 
