@@ -346,14 +346,14 @@ impl Elevator {
         let all = self.config.nr_requests * queues;
         let enough = self.config.hw_queue_depth * queues;
         self.give_out(table, Slots { all, enough });
-        if self.has_any_slot() && !self.lobby.is_empty() {
+        if self.slots.has_any(self.lobby.has_flush()) && !self.lobby.is_empty() {
             self.give_out(table, Slots::EVERYTHING);
         }
     }
 
     /// One round over the waiting groups, in which no group gets more than its part of the slots.
     fn give_out<P>(&mut self, table: &BioTable<P>, slots: Slots) {
-        while self.has_any_slot() {
+        while self.slots.has_any(self.lobby.has_flush()) {
             let Some(turn) = self.lobby.next() else { break };
             let Some(meta) = self.lobby.first(turn).copied() else { break };
             if self.lobby.has_its_part(turn, slots) {
@@ -385,11 +385,6 @@ impl Elevator {
             let proto = self.lobby.pop(turn);
             self.admit(table, place, proto);
         }
-    }
-
-    /// Returns whether there is a slot that some I/O may have.
-    fn has_any_slot(&self) -> bool {
-        self.slots.has_any(self.lobby.has_flush())
     }
 }
 

@@ -18,7 +18,7 @@ const TICK: Nanos = Nanos::from_millis(1000);
 pub(super) struct Deadlines {
     shared: Arc<Shared>,
     /// The time of the next look.
-    tick: Instant,
+    pub(super) tick: Instant,
     /// The time between two looks.
     every: Nanos,
     /// Lines about clients that keep the worker waiting.
@@ -29,11 +29,6 @@ impl Deadlines {
     pub(super) fn new(shared: Arc<Shared>, now: Instant) -> Self {
         let every = TICK.min(shared.bounds.handshake).min(shared.bounds.silence);
         Self { shared, tick: now + every, every, slow: Rarely::default() }
-    }
-
-    /// The time of the next look.
-    pub(super) fn next(&self) -> Instant {
-        self.tick
     }
 
     /// Returns whether the connections are to be looked at: once a second, and often during a drain.

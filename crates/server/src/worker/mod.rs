@@ -171,7 +171,7 @@ impl Worker {
 
     /// Sleeps until there is something to do.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let tick = self.deadlines.next() - self.clock.now();
+        let tick = self.deadlines.tick - self.clock.now();
         let most = if self.turns.is_empty() { tick } else { Nanos::ZERO };
         self.sleeper.wait((DISKS, &mut self.requests.clients), most, events)
     }
