@@ -20,8 +20,6 @@ const MARGIN: usize = 2;
 const TYPES: usize = 8;
 /// The most files with methods of one type: state that belongs together is a type of its own.
 const MOST_FILES: usize = 3;
-/// Types with more, of which each is to come to fewer.
-const SPREAD: [&str; 1] = ["sched::Bfq"];
 
 /// Paths of kits.
 const KIT: [&str; 6] = [
@@ -60,8 +58,8 @@ type Row = [usize; 9];
 /// `cargo xtask mass [DIR]`: counts the workspace, or the checkout in `DIR`, which has no limits.
 ///
 /// # Errors
-/// If a count exceeds [`ACCEPTED`] by more than [`MARGIN`] percent, or a type that is not in [`SPREAD`] has methods in
-/// more than [`MOST_FILES`] files.
+/// If a count exceeds [`ACCEPTED`] by more than [`MARGIN`] percent, or a type has methods in more than
+/// [`MOST_FILES`] files.
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let root = shell::root();
     let tree = Tree::read(args.first().map_or(&root, Path::new))?;
@@ -80,7 +78,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         return Ok(());
     }
     within(&rows["all"], &ACCEPTED)?;
-    gathered(&types, &SPREAD)
+    gathered(&types)
 }
 
 /// The counts of each crate, by its folder, and of `all`.
@@ -212,10 +210,10 @@ fn within(row: &Row, accepted: &[(Count, &str, usize)]) -> Result<()> {
     Ok(())
 }
 
-/// Looks for types with methods in too many files, but for those in `spread`.
-fn gathered(types: &[(String, usize)], spread: &[&str]) -> Result<()> {
+/// Checks that no type has methods in too many files.
+fn gathered(types: &[(String, usize)]) -> Result<()> {
     for (name, files) in types {
-        if *files > MOST_FILES && !spread.contains(&name.as_str()) {
+        if *files > MOST_FILES {
             let remedy = "make types of the state that belongs together";
             let fault = format!("methods of {name} in {files} files, more than {MOST_FILES}");
             return Err(format!("{fault}; {remedy}").into());
@@ -268,10 +266,9 @@ mod tests {
     #[test]
     fn methods_of_a_type_stand_in_a_few_files() {
         let types = |files| [("x::One".to_owned(), files), ("x::Two".to_owned(), 1)];
-        assert!(gathered(&types(MOST_FILES), &[]).is_ok());
-        let fault = gathered(&types(MOST_FILES + 1), &["x::Two"]).expect_err("one more");
+        assert!(gathered(&types(MOST_FILES)).is_ok());
+        let fault = gathered(&types(MOST_FILES + 1)).expect_err("one more");
         assert!(fault.to_string().starts_with("methods of x::One in 4 files"), "{fault}");
-        assert!(gathered(&types(MOST_FILES + 1), &["x::One"]).is_ok());
     }
 
     #[test]
