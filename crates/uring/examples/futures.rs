@@ -219,6 +219,10 @@ mod linux {
         blocks: u64,
         seed: u64,
     ) -> std::io::Result<u64> {
+        #[expect(
+            deprecated,
+            reason = "its successor is unsafe, for types whose descriptor changes; that of a ring does not"
+        )]
         let mut ring = AsyncFd::new(IoUring::new(1)?)?;
         ring.get_ref().submitter().register_files(&[file.as_raw_fd()])?;
         let (mut rng, mut buffer, mut done) = (Rng::new(seed), AlignedBuf::new(BLOCK), 0);

@@ -207,8 +207,8 @@ impl Case {
                 ))
             }
             Self::File { scheduler } => Cmd::new(&format!(
-                "{BLKMQ} bench --device uring:{} --scheduler {scheduler} --rw=randread --bs=4k --iodepth=1 \
-                 --norandommap --gtod_reduce --number_ios={ios} --repeat 1",
+                "{BLKMQ} bench --device uring:{},readonly=1 --scheduler {scheduler} --rw=randread --bs=4k \
+                 --iodepth=1 --norandommap --gtod_reduce --number_ios={ios} --repeat 1",
                 file().display()
             )),
             Self::Vhost { .. } => Cmd::new(&format!(
