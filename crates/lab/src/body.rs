@@ -136,12 +136,10 @@ impl<P: Send + 'static> Body<P> {
     /// Waits until a duty of the CPU is due, or until `at`; parks if it may. Its next turn is not before `then`.
     pub(crate) fn rest(&mut self, now: Instant, then: Instant, at: Option<Instant>) -> Next {
         // Not before the earliest next turn.
-        if !self.submitter.prepare_park(now).is_some() {
-            return Next::At(then);
-        }
+        let Some(until) = self.submitter.prepare_park(now) else { return Next::At(then) };
         self.state = State::Parked;
-        let timer = self.submitter.next_deadline().into_iter().chain(at).min();
-        Next::Parked(timer.filter(|at| *at < Instant::MAX).map(|at| at.max(then)))
+        let timer = at.map_or(until, |at| at.min(until));
+        Next::Parked((timer < Instant::MAX).then(|| timer.max(then)))
     }
 }
 
