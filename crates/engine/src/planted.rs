@@ -105,7 +105,7 @@ mod models {
         static STOP: RefCell<Option<Stopped>> = const { RefCell::new(None) };
     }
 
-    /// What a thread does at a place.
+    /// A place in the code, and the function that a thread calls there.
     type Stopped = (Stop, std::rc::Rc<dyn Fn()>);
 
     /// Makes the first thread that reaches the place call the function; `None` for no thread.

@@ -41,7 +41,7 @@ pub enum TraceWhat {
 pub struct TraceEvent {
     /// When it happened, by the clock of the queue's callers.
     pub at: Instant,
-    /// What happened.
+    /// The kind of event.
     pub what: TraceWhat,
     /// The number of the elevator.
     pub elevator: u16,

@@ -204,7 +204,7 @@ fn what_waits_for_its_own_ceiling_uses_up_none_above() {
     }
 }
 
-/// The same for the totals of one group: an I/O that waits for `wbps` uses up no `bps`.
+/// Within one group, an I/O that waits for `wbps` uses up no `bps`.
 #[test]
 fn what_waits_for_one_direction_uses_up_no_total() {
     let list = [("p", "/", ""), ("a", "p", "wbps=1048576 bps=104857600"), ("b", "a", "")];

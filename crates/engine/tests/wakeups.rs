@@ -223,7 +223,7 @@ fn s16_08_no_lost_wake_up_with_dev_resource_and_no_timer_at_all() {
     assert!(stats.busy > 3_000, "{stats:?}");
 }
 
-/// The same run with a host that occasionally loses a call: the lost wake-up is detected.
+/// A host that occasionally loses a wake-up is detected by the run above.
 #[test]
 fn s16_08_a_lost_wake_up_would_be_noticed() {
     let stuck = |seed: &u64| threads(*seed, 0, 10, 10).0.run().is_err();

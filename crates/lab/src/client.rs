@@ -7,7 +7,7 @@ use blkmq_engine::{Completion, Io};
 /// engine with the I/O and must come back with it. Derived from the cookie.
 pub type Payload = u64;
 
-/// What a client wants next.
+/// The next step of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Want {
     /// This I/O. The world chooses its cookie and payload.

@@ -239,8 +239,7 @@ fn s8_13_merge_ratio_under_contention_is_that_of_one_thread() {
     }
 }
 
-/// The same measurement with part of the merging switched off, as if parked requests could not merge: the loss is
-/// noticed.
+/// The measurement above notices a loss: part of the merging is switched off, as if parked requests could not merge.
 #[test]
 fn s8_13_lost_merges_would_be_noticed() {
     let (stats, arrivals) =

@@ -28,10 +28,10 @@ fn soak_seeds() {
 }
 
 /// Seeds for which the soak was wrong, not the engine. A request that the device requeues to the tail waits up to 3 ms
-/// ahead of the elevator, and the device is not idle meanwhile, even if it takes other requests. A policy that waits
-/// for a time is not told of another elevator's completions, so that it need not be asked because of one. And a disk
-/// tries each bad sector for 7 s, so that the engine asks about the last of fourteen reads every 5 s for more than a
-/// minute.
+/// ahead of the elevator, and the device does not count as idle in that time, even if it takes other requests. A policy
+/// that waits for a time is not told of another elevator's completions, so that it need not be asked because of one.
+/// And a disk tries each bad sector for 7 s, so that the engine asks about the last of fourteen reads every 5 s for
+/// more than a minute.
 #[test]
 fn soak_demands_nothing_that_was_not_promised() {
     for line in [
@@ -150,7 +150,7 @@ fn soak_seeds_draw_flushes_of_every_kind() {
     }
 }
 
-/// The same for requests that take long or are retried: each of these cases occurs, and more than once.
+/// Timeouts, retries and requeues each occur more than once among the seeds.
 #[test]
 fn soak_seeds_draw_timeouts_retries_and_requeues() {
     let drawn = (1..=1000).map(outcome).map(|outcome| outcome.stats);

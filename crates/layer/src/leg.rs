@@ -90,7 +90,7 @@ impl Leg {
     /// Another leg on the same device.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// As [`new`](Self::new).
     pub(crate) fn another(
         origin: &Arc<Origin>,
         #[cfg(target_os = "linux")] bells: &mut Bells,

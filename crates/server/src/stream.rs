@@ -21,7 +21,7 @@ const LOCAL_BUFFER: usize = 2 << 20;
 const KEEP_IDLE: Duration = Duration::from_secs(60);
 const KEEP_BETWEEN: Duration = Duration::from_secs(15);
 const KEEP_TRIES: u32 = 6;
-/// The time in milliseconds for which bytes may stay unacknowledged: keepalive does not apply meanwhile.
+/// The time in milliseconds for which bytes may stay unacknowledged; keepalive does not apply to them.
 const UNANSWERED: u32 = 150_000;
 
 /// The number of reads of 16 KiB per turn on a connection whose input is discarded.

@@ -57,7 +57,7 @@ pub struct JobRow {
     pub iops: f64,
     /// Bytes per second.
     pub bytes_per_s: f64,
-    /// Those of `read`, `write`, `trim` and `sync` that had any I/O.
+    /// The figures of `read`, `write`, `trim` and `sync`, as far as there was any I/O of that kind.
     pub kinds: BTreeMap<String, KindRow>,
 }
 

@@ -11,8 +11,8 @@
 //! repetition from 0; `repetition` is the one from which the figures are taken. `job options` has only the name of the
 //! job.
 //!
-//! Options are listed as written: a job file's globals, and those before the first `--name`, in `global options`, the
-//! others in `job options` of their jobs. `fio version` begins with the version of the schema. With `group_reporting`,
+//! Options are listed as written: a job file's globals, and those before the first `--name`, in `global options`,
+//! and each job's own in its `job options`. `fio version` begins with the version of the schema. With `group_reporting`,
 //! sampled rates are sums over the threads, and `job_runtime` is the sum of their times.
 //!
 //! As in fio, reads that check contents count as reads, and the flush of `end_fsync` does not count as `sync`: it is

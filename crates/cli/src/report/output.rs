@@ -39,13 +39,13 @@ pub struct OutputError {
 /// The fate of a file that a report could not be written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Left {
-    /// It is unchanged, or cannot contain a partial report.
+    /// The file is unchanged, or cannot contain a partial report.
     Alone,
-    /// It was removed.
+    /// The file was removed.
     Removed,
-    /// It was truncated.
+    /// The file was truncated.
     Emptied,
-    /// It may contain a partial report.
+    /// The file may contain a partial report.
     Part,
 }
 

@@ -1,8 +1,8 @@
 //! The report as fio's terse output, version 3, 4 or 5: a line for each job of each run, with semicolons between
 //! fields.
 //!
-//! The fields are those of fio's manual in their order, followed by those of disks if any are known. The figures are
-//! those of the JSON, in microseconds and KiB.
+//! The fields follow fio's manual in its order; fields for disks come last, if any disks are known. The figures are the
+//! same as in the JSON, in microseconds and KiB.
 
 use super::job::JobResult;
 use super::json;

@@ -1,7 +1,7 @@
 //! Finds the faults of a configuration that only opening its devices reveals: `blkmqd --check FILE --open`.
 //!
-//! This changes nothing: files are opened read-only and without a lock, so that a server may use them at the same time,
-//! and no file is laid out. So a device claimed by another program is not a fault here, only at start.
+//! The check changes nothing: files are opened read-only and without a lock, so that a server may use them at the same
+//! time, and no file is laid out. So a device claimed by another program is not a fault here, only at start.
 
 use super::wanted::{DiskChoice, Wanted};
 use super::{access, sockets, started};

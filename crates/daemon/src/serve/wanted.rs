@@ -49,7 +49,7 @@ pub struct Wanted {
 pub enum Listen {
     /// The inherited sockets, or else [`default_socket`].
     Default,
-    /// These addresses.
+    /// Sockets at the given addresses.
     At(Vec<Address>),
     /// None: all exports are disks of virtual machines.
     Nowhere,
@@ -68,7 +68,7 @@ pub enum Control {
     None,
     /// A path derived from the first listening socket in the file system; no control socket if there is none.
     Beside,
-    /// This path.
+    /// A socket at the given path.
     At(PathBuf),
 }
 

@@ -1,7 +1,7 @@
 //! The limits of all groups as submitters apply them: a ceiling for each kind of limit, and the parent of each group.
 //!
-//! An I/O climbs the tree. It passes the meters of its own group first, those of its direction before the totals, then
-//! those of the parent, and so on. Each meter counts the I/O when it arrives there. So a waiting I/O has used up
+//! An I/O climbs the tree. It passes the meters of its own group first, its direction before the totals, then the
+//! meters of the parent, and so on. Each meter counts the I/O when it arrives there. So a waiting I/O has used up
 //! nothing of the later meters, and does not delay I/Os that pass only these.
 //!
 //! The ceilings of a removed group, and its place in the tree, stay for the I/Os that carry its id, until its index is
@@ -228,7 +228,7 @@ impl Ceilings {
         let (of_bytes, of_ios, bytes) = match io.op {
             Op::Read => (rbps, riops, bytes),
             Op::Write => (wbps, wiops, bytes),
-            // These operations transfer no data.
+            // Discards, zeroing and flushes transfer no data.
             Op::Discard | Op::WriteZeroes | Op::Flush => (wbps, wiops, 0),
         };
         let [a, b] = of_bytes.meters(bytes);

@@ -102,9 +102,9 @@ impl Promise {
         word.starts_with("p99_")
     }
 
-    /// This promise with the changes in `text`: pairs like `reserve_iops=200 p99_read=20ms`, separated by spaces. A
-    /// time has a unit of `us`, `ms` or `s`, or is a number of microseconds. 0 removes a part of the promise, except
-    /// for `goal_takes_at_most`, a percentage.
+    /// Returns the promise with the changes in `text`: pairs like `reserve_iops=200 p99_read=20ms`, separated by
+    /// spaces. A time has a unit of `us`, `ms` or `s`, or is a number of microseconds. 0 removes a part of the promise,
+    /// except for `goal_takes_at_most`, a percentage.
     ///
     /// # Errors
     /// For the first word that is not such a pair.

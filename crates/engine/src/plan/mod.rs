@@ -392,7 +392,7 @@ pub struct AutoChoice {
 /// Why a policy was chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AutoReason {
-    /// This many groups compete, two or more: all groups without children.
+    /// The number of competing groups, two or more: all groups without children.
     Groups(usize),
     /// A group has a floor or a ceiling in device time, which only mclock keeps.
     Guarantee,

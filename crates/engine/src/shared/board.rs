@@ -65,7 +65,7 @@ struct Published {
     /// The most sectors of a read or a write of a group whose requests are shortened; `u32::MAX` for any number. A
     /// submitter reads it when it sends its plug, and divides longer I/Os from then on.
     ///
-    /// This word and the following ones are hints and guard nothing: an I/O is valid whether or not it was divided by
+    /// The words of the board are hints from here on, and guard nothing: an I/O is valid whether or not it was divided by
     /// the latest value. So accesses are relaxed.
     longest: AtomicU32,
     /// A bit for each group whose requests are shortened. Set together with the groups.

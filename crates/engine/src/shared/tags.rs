@@ -16,8 +16,8 @@ use std::fmt;
 pub const MAX_TAG_USERS: u16 = 256;
 
 /// A set of driver tags for several queues, each of which may have its fair share (`spec/framework.md` section 3.1):
-/// with five busy queues and 32 tags, seven each. Queues that have used no tag for a while are not counted. Clones are
-/// the same set.
+/// with five busy queues and 32 tags, seven each. Queues that have used no tag for a while are not counted. All clones
+/// share one set.
 ///
 /// Pass it to each queue by [`Config::tags`](crate::Config::tags). All hardware queues of all these queues take their
 /// tags from this set, so no two requests at their devices have the same tag.

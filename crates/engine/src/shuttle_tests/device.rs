@@ -31,9 +31,9 @@ pub(super) struct Script {
 /// How the device reports its next event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Says {
-    /// It returns the time of the next event.
+    /// The device returns the time of the next event.
     When,
-    /// It cannot tell, so it is polled, and has a completion at every second poll.
+    /// The device cannot tell, so it is polled, and has a completion at every second poll.
     Nothing,
     /// Planted: it reports that no event will come, even if it holds requests.
     Never,

@@ -1,9 +1,9 @@
 //! Models of the whole queue under random schedules: real submitters, elevators and pumps around a small device, with
 //! a virtual clock that moves only when all threads sleep.
 //!
-//! Loom proves the protocols of `sync/` one by one. These models look for faults *between* them: work that no thread
-//! comes back for, a sleeper that no thread wakes, a request that two threads end. Shuttle treats every atomic access
-//! as sequentially consistent, so it does not check orderings; loom does.
+//! Loom proves the protocols of `sync/` one by one. These models look for faults *between* them: work that every thread
+//! leaves undone, a sleeper that no thread wakes, a request that two threads end. Shuttle treats every atomic access as
+//! sequentially consistent, so it does not check orderings; loom does.
 //!
 //! A [`Model`](model::Model) has the configuration of the queue, the script of the device, and the I/Os of the clients.
 //! Each schedule ends with every I/O completed and nothing in use, or panics. Each file is a family of models. Its

@@ -92,9 +92,9 @@ pub(super) struct Client {
 /// How a client ends after all its I/Os have completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Leaves {
-    /// It leaves immediately.
+    /// The client leaves immediately.
     AtOnce,
-    /// It polls once more, without I/Os in flight.
+    /// The client polls once more, without I/Os in flight.
     AfterAPoll,
 }
 

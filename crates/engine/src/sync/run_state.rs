@@ -99,9 +99,10 @@ impl Word {
         }
     }
 
-    /// The same state, due at `at`. Never too early, because a policy that is asked before the time that it named would
-    /// name it again, and the pass would not end. 62 bits hold nanoseconds up to 2^61, which is 73 years. A later time
-    /// becomes due up to 7 ns late, and so does the end of time. The epoch itself, 0, is a nanosecond late.
+    /// Returns the word with the deadline `at`. The deadline is never rounded down, because a policy that is asked
+    /// before the time that it named would name it again, and the pass would not end. 62 bits hold nanoseconds up to
+    /// 2^61, which is 73 years. A later time becomes due up to 7 ns late, and so does the end of time. The epoch
+    /// itself, 0, is a nanosecond late.
     fn due_at(self, at: Instant) -> Self {
         let time = match at.as_nanos() {
             ns if ns < COARSE => ns.max(1),

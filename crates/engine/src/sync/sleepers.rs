@@ -2,8 +2,8 @@
 //! without being woken.
 //!
 //! Which submitters sleep is recorded elsewhere, one cache line each ([`completion_ring`](super::completion_ring)).
-//! This is one line for all of them. A thread that goes to sleep writes it; a thread that has work for a sleeper reads
-//! it. While no thread sleeps it is not written, so it stays in every reader's cache.
+//! [`Sleepers`] is one line for all of them. A thread that goes to sleep writes it; a thread that has work for a
+//! sleeper reads it. While no thread sleeps it is not written, so it stays in every reader's cache.
 //!
 //! | asleep | `lie_down` | `get_up` | `any` |
 //! |---|---|---|---|

@@ -161,9 +161,9 @@ fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
 /// The fate of a request at its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
-    /// It has ended with this result.
+    /// The request has ended with the given result.
     Ended(IoResult),
-    /// It will be issued again.
+    /// The request will be issued again.
     Again,
 }
 

@@ -16,7 +16,7 @@ pub struct Ties {
     pub exit: Option<Exit>,
     /// The threads that have to end before this one starts.
     pub after: Option<Awaited>,
-    /// This thread's memberships in groups of threads that others wait for.
+    /// The memberships of the thread in groups of threads that others wait for.
     pub awaited: Vec<Member>,
     /// The thread's share of the I/Os of its flow.
     pub flow: Option<FlowShare>,

@@ -31,7 +31,7 @@ pub enum Change<'a> {
     Nothing,
     /// From then on it is another device of the same shape.
     Becomes(&'a str, u64),
-    /// It does not answer for five seconds.
+    /// The device does not answer for five seconds.
     Stalls(u64),
 }
 

@@ -24,7 +24,7 @@ pub enum BrokenHandshake {
     Oldstyle,
     /// The server has no replies to options, which the goal or TLS needs.
     NotFixedNewstyle,
-    /// These bytes are not the beginning of a reply to an option.
+    /// The given bytes are not the beginning of a reply to an option.
     Magic(u64),
     /// A reply to another option than the one sent.
     WrongOption(u32),

@@ -102,7 +102,7 @@ pub enum Closing {
     UnknownFlags(u32),
     /// TLS is required, but the client does not handle replies to options.
     NoRepliesForTls,
-    /// These bytes are not the beginning of an option.
+    /// The given bytes are not the beginning of an option.
     NoOption(u64),
     /// More options than [`Limits::options`](crate::Limits::options).
     TooManyOptions,

@@ -23,7 +23,7 @@ const USAGE: &str = "options, as NAME=VALUE: scheduler=mq-deadline access=combin
 /// A gap between two readings of the clock that shows that the thread was without a CPU.
 const GONE: Nanos = Nanos::from_micros(100);
 
-/// What a thread does when it may send no more.
+/// The last step of a thread that may send no more.
 #[derive(Clone, Copy)]
 enum End {
     /// Continues to compute, and polls.

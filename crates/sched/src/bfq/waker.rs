@@ -9,7 +9,7 @@ use blkmq_core::{Instant, Nanos};
 
 /// A request that arrives sooner than this after a completion may be caused by it.
 pub(super) const SOON: Nanos = Nanos::from_millis(4);
-/// This many times in a row is no coincidence.
+/// The number of consecutive times from which a waker is no coincidence.
 const OFTEN: u32 = 3;
 /// Within this many times `slice_idle`.
 const WINDOW: u64 = 128;

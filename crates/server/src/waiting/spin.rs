@@ -17,13 +17,13 @@ const SOON: Nanos = Nanos::from_micros(5);
 /// Consecutive unsuccessful waits after which polling is skipped.
 const GIVE_UP: u32 = 4;
 /// The minimum and maximum number of waits without polling before the next attempt.
-const LEFT_OUT: std::ops::RangeInclusive<u32> = 32..=4096;
+const SKIPS: std::ops::RangeInclusive<u32> = 32..=4096;
 
-/// What a worker has learned.
+/// The experience of a worker with polling.
 #[derive(Debug)]
 pub(crate) struct Spin {
-    in_vain: u32,
-    left_out: u32,
+    misses: u32,
+    skipped: u32,
     try_again: u32,
 }
 
@@ -51,7 +51,7 @@ struct Looks {
 
 impl Default for Spin {
     fn default() -> Self {
-        Self { in_vain: 0, left_out: 0, try_again: *LEFT_OUT.start() }
+        Self { misses: 0, skipped: 0, try_again: *SKIPS.start() }
     }
 }
 
@@ -82,11 +82,11 @@ impl Spin {
     }
 
     fn begin(&mut self, clock: Clock) -> Option<Looks> {
-        if self.in_vain >= GIVE_UP && self.left_out < self.try_again {
-            self.left_out += 1;
+        if self.misses >= GIVE_UP && self.skipped < self.try_again {
+            self.skipped += 1;
             return None;
         }
-        self.left_out = 0;
+        self.skipped = 0;
         let begun = clock.now();
         Some(Looks { begun, last: begun })
     }
@@ -94,23 +94,23 @@ impl Spin {
     /// Returns whether to poll again after a poll that found nothing.
     fn judge(&mut self, looks: &mut Looks, now: Instant) -> bool {
         if now - looks.last >= INTERRUPTED {
-            self.in_vain = GIVE_UP;
-            self.try_again = (self.try_again * 2).min(*LEFT_OUT.end());
+            self.misses = GIVE_UP;
+            self.try_again = (self.try_again * 2).min(*SKIPS.end());
             return false;
         }
         looks.last = now;
-        let goes_on = now - looks.begun < LONGEST;
-        if !goes_on {
-            self.in_vain = self.in_vain.saturating_add(1);
+        let again = now - looks.begun < LONGEST;
+        if !again {
+            self.misses = self.misses.saturating_add(1);
         }
-        goes_on
+        again
     }
 
     fn learn(&mut self, after: Nanos) {
         if after >= SOON {
             *self = Self::default();
         } else {
-            self.in_vain = self.in_vain.saturating_add(1);
+            self.misses = self.misses.saturating_add(1);
         }
     }
 }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_in_vain_is_given_up_and_tried_now_and_then() {
+    fn polling_without_success_is_given_up_and_tried_again() {
         let mut spin = Spin::default();
         let looks = Vec::from_iter((0..70).map(|_| wait(&mut spin, Nanos::from_micros(1))));
         let expected = |at: usize| if at < 4 || at % 33 == 3 { 40 } else { 0 };
@@ -155,7 +155,7 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(wait(&mut spin, Nanos::from_micros(20)), 1);
             let mut gap = 0;
-            while spin.left_out < spin.try_again {
+            while spin.skipped < spin.try_again {
                 assert_eq!(wait(&mut spin, Nanos::from_micros(20)), 0);
                 gap += 1;
             }

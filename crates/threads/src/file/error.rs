@@ -10,7 +10,7 @@ use std::{fmt, io};
 pub enum OpenError {
     /// The parameter does not exist, or does not accept the value.
     Parameter(PairError),
-    /// This word is not of the form `PATH[,KEY=VALUE]...`. The word is empty if the path is missing.
+    /// The given word is not of the form `PATH[,KEY=VALUE]...`. The word is empty if the path is missing.
     Syntax(String),
     /// The system refused an operation on the file.
     File {

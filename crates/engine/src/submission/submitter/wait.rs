@@ -236,7 +236,7 @@ impl<P> Submitter<P> {
 
 const POISONED: IoResult = Err(IoError::POISONED);
 
-/// What a submitter knows about the health of its queue.
+/// The health of a queue, as one of its submitters knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Health {
     Sound,

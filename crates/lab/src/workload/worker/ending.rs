@@ -17,7 +17,7 @@ use blkmq_core::{Instant, IoError, Nanos};
 use blkmq_engine::{Io, Refused};
 
 impl<P, B: Buffers<P>> Worker<'_, P, B> {
-    /// What to do with I/Os in flight when no more are issued; `None` if they never complete. A thread without a
+    /// The step for I/Os in flight when no more are issued; `None` if they never complete. A thread without a
     /// runtime waits for them, and the flush at the end has no time limit.
     pub(super) fn end(&mut self, in_flight: u32, port: &mut impl Port<P>) -> Option<Step> {
         if self.window.end == Instant::MAX || self.phase == Phase::Closing {

@@ -79,7 +79,7 @@ pub struct Worker<'a, P, B> {
     exit: Option<Exit>,
     /// The threads after whose end this one starts.
     after: Option<Awaited>,
-    /// This thread's memberships in groups of threads that others wait for.
+    /// The memberships of the thread in groups of threads that others wait for.
     awaited: Vec<Member>,
     /// The least rate.
     floor: Option<Floor>,

@@ -35,9 +35,9 @@ pub(super) struct Counts {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
-    /// Its duration was over.
+    /// The duration of the recording was over.
     Time,
-    /// It reached its maximum length.
+    /// The recording reached its maximum length.
     Size,
     /// Its client asked for the end.
     Asked,
