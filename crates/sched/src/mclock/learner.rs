@@ -14,15 +14,9 @@
 
 use super::node::Floors;
 use super::prices::Work;
+use super::window::{Ended, Judged, LONGEST, Moment, SHORTEST, Seen, Window};
 use blkmq_core::Instant;
 
-/// A window is at least as long, in nanoseconds, and has as many completions; or is as long as this, with fewer.
-const SHORTEST: u64 = 50_000_000;
-const LONGEST: u64 = 1_000_000_000;
-const ENOUGH: u32 = 128;
-const FEWEST: u32 = 24;
-/// The longest window of few completions while floors are watched.
-const HURRIED: u64 = 200_000_000;
 /// With so many completions rates are known to a percent.
 const MANY: u32 = 512;
 /// Requests in the device that are never refused: one at work, one behind it.
@@ -81,79 +75,6 @@ enum Phase {
     Wide(u64),
 }
 
-/// The sums of a window.
-#[derive(Clone, Copy, Default)]
-struct Window {
-    begun: u64,
-    /// Completions before it that are not counted: requests issued under another bound.
-    skip: u32,
-    /// Completions, and those while groups competed.
-    ios: u32,
-    competed: u32,
-    /// The requests completed, and the device time of those in the device at each completion.
-    work: Work,
-    inside: u64,
-    /// Requests in the device and in the scheduler at each completion, and those in the device alone.
-    outstanding: u64,
-    issued: u64,
-}
-
-/// A window that has ended.
-#[derive(Clone, Copy, Default, Debug)]
-struct Seen {
-    /// Device time a second, in millionths.
-    rate: u64,
-    /// Means of the window.
-    inside: u64,
-    outstanding: u64,
-    /// In hundredths.
-    issued: u64,
-    ios: u32,
-    mixed: bool,
-}
-
-impl Seen {
-    /// The mean of the requests in the scheduler, in hundredths.
-    fn waits(self) -> u64 {
-        (100 * self.outstanding).saturating_sub(self.issued)
-    }
-}
-
-/// The policy's numbers at a completion.
-#[derive(Clone, Copy)]
-pub(super) struct Moment {
-    pub(super) now: Instant,
-    /// The cost of the request, and of all in the device with it.
-    pub(super) cost: u64,
-    pub(super) kind: u8,
-    pub(super) inside: u64,
-    /// Requests in the device, and those with the scheduler.
-    pub(super) issued: u32,
-    pub(super) held: u32,
-    /// More than one group has requests.
-    pub(super) competing: bool,
-    /// There are floors, for which a window is shorter.
-    pub(super) floors: bool,
-}
-
-/// The phase that has ended with a completion.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
-    Nothing,
-    /// The last request that was issued under another bound.
-    Change,
-    Window,
-}
-
-/// The judgement of a window: the thousandths of its share that the group got which lacked most, and the floors.
-#[derive(Clone, Copy)]
-pub(super) struct Judged {
-    pub(super) got: u64,
-    pub(super) floors: Floors,
-    /// The work was of more than one kind, and there are no floors.
-    pub(super) mixed: bool,
-}
-
 pub(super) struct Learner {
     /// The bound and the rate that the search begins with.
     told: [u64; 2],
@@ -171,6 +92,8 @@ pub(super) struct Learner {
     good: u64,
     slow: u64,
     unfair: u64,
+    /// The mean in the device of the first slow window while a floor is owed; zero for none.
+    narrow: u64,
     until: u64,
     belief: u64,
     /// The time for which an unfair bound is believed was over once.
@@ -213,6 +136,7 @@ impl Learner {
             good: 0,
             slow: 0,
             unfair: 0,
+            narrow: 0,
             until: 0,
             belief: BELIEF,
             doubted: false,
@@ -243,34 +167,20 @@ impl Learner {
         self.pace.ppm()
     }
 
+    /// Returns whether groups competed in the last window.
+    pub(super) fn is_searching(&self) -> bool {
+        self.windows > 0
+    }
+
     /// A request has completed. If a window has ended, shares and floors are to be judged.
     #[inline]
     pub(super) fn completed(&mut self, at: Moment) -> Ended {
-        let window = &mut self.window;
-        let now = at.now.as_nanos();
-        if window.skip > 0 {
-            window.skip -= 1;
-            window.begun = now;
-            return if window.skip == 0 { Ended::Change } else { Ended::Nothing };
-        }
-        window.ios += 1;
-        window.competed += u32::from(at.competing);
-        window.work.add(at.kind, at.cost);
-        window.inside += at.inside;
-        window.outstanding += u64::from(at.issued + at.held);
-        window.issued += u64::from(at.issued);
-        let span = now - window.begun;
-        let longest = if at.floors { HURRIED } else { LONGEST };
-        let shortest = self.shortest.min(longest);
-        let is_over =
-            span >= shortest && window.ios >= ENOUGH || span >= longest && window.ios >= FEWEST;
-        if is_over { Ended::Window } else { Ended::Nothing }
+        self.window.add(at, self.shortest)
     }
 
     /// The work of the window, and its length by the time `now`; `None` if groups did not compete.
     pub(super) fn work(&self, now: Instant) -> Option<(Work, u64)> {
-        let Window { begun, ios, competed, work, .. } = self.window;
-        (competed >= ios / 2).then(|| (work, now.as_nanos() - begun))
+        self.window.work(now)
     }
 
     /// Returns whether prices may be tried: the device is saturated under a bound, and groups have competed for some time.
@@ -280,38 +190,28 @@ impl Learner {
 
     /// A window begins that does not count the `issued` requests in the device.
     pub(super) fn begin_anew(&mut self, now: Instant, issued: u32) {
-        self.window = Window { begun: now.as_nanos(), skip: issued, ..Window::default() };
+        self.window = Window::after(now, issued);
     }
 
     /// A window has ended. The device has `issued` requests, the one that has just completed included.
     pub(super) fn judge(&mut self, now: Instant, judged: Judged, issued: u32) {
-        let Window { begun, ios, competed, work, inside, outstanding, .. } = self.window;
-        let span = (now.as_nanos() - begun).max(1);
         if self.windows == 0 {
-            self.began = begun;
+            self.began = self.window.begun();
         }
-        let mean = |sum: u64| sum / u64::from(ios);
-        let rate = (u128::from(work.all()) * 1_000_000 / u128::from(span)) as u64;
-        let seen = Seen {
-            rate,
-            inside: mean(inside),
-            outstanding: mean(outstanding),
-            issued: mean(100 * self.window.issued),
-            ios,
-            mixed: judged.mixed && now.as_nanos() - self.began >= SETTLED,
-        };
+        let mixed = judged.mixed && now.as_nanos() - self.began >= SETTLED;
+        let seen = self.window.seen(now, mixed);
         let last = core::mem::replace(&mut self.seen, seen).rate;
         self.windows += 1;
         let before = self.bound();
-        if competed < ios / 2 {
+        if !self.window.has_competed() {
             *self = Self { seen, ..Self::new(self.told) };
         } else {
             self.watch(before, last);
-            self.step(now.as_nanos(), span, judged, last);
+            self.step(now.as_nanos(), judged, last);
         }
         self.tried = before;
         let skip = if before == self.bound() { 0 } else { issued };
-        self.window = Window { begun: now.as_nanos(), skip, ..Window::default() };
+        self.window = Window::after(now, skip);
     }
 
     /// A rate that falls although the device may hold as much as before, or rises although it may hold no more, is not the
@@ -335,15 +235,15 @@ impl Learner {
     }
 
     /// `last` is the rate of the window before.
-    fn step(&mut self, now: u64, span: u64, judged: Judged, last: u64) {
+    fn step(&mut self, now: u64, judged: Judged, last: u64) {
         let (seen, got) = (self.seen, judged.got);
         if self.crowd == 0 && self.phase == Phase::Search {
             // The search began with a given bound.
             self.crowd = seen.outstanding;
-            self.forget(now, span);
+            self.forget(now);
         }
         match judged.floors {
-            Floors::Short(part) if now >= self.vain => return self.hold(now, span, part),
+            Floors::Short(part) if now >= self.vain => return self.hold(now, part),
             Floors::Short(_) => {}
             Floors::Edge => self.pace.keep(),
             Floors::Unknown | Floors::Roomy => {
@@ -371,10 +271,10 @@ impl Learner {
                 self.checked = now;
                 self.bound = seen.inside + seen.inside / 8;
                 self.poorest = seen.rate / 1_000 * got;
-                self.forget(now, span);
-                self.search(now, span, got, seen);
+                self.forget(now);
+                self.search(now, got);
             }
-            Phase::Search => self.search(now, span, got, seen),
+            Phase::Search => self.search(now, got),
             Phase::Wide(least) => {
                 self.phase = Phase::Search;
                 if Self::is_other(seen.rate, self.reference) {
@@ -384,7 +284,7 @@ impl Learner {
                         return;
                     }
                     self.belief = BELIEF;
-                    self.forget(now, span);
+                    self.forget(now);
                 }
                 self.reference = seen.rate.max(least);
                 if least == 0 {
@@ -396,14 +296,15 @@ impl Learner {
     }
 
     /// A floor is short: the device holds less, and if it holds little, is given less in a second.
-    fn hold(&mut self, now: u64, span: u64, part: u64) {
+    fn hold(&mut self, now: u64, part: u64) {
         let seen = self.seen;
         if let Phase::Saturated(_) = self.phase {
             self.reference = seen.rate;
             self.bound = seen.inside;
-            self.forget(now, span);
+            self.forget(now);
         }
         (self.phase, self.checked, self.owed) = (Phase::Search, now, true);
+        self.widen();
         let bound = self.bound.min(seen.inside);
         self.unfair = bound;
         if seen.issued > FEW {
@@ -425,9 +326,9 @@ impl Learner {
     }
 
     /// Findings about bounds are not believed any longer than this.
-    fn forget(&mut self, now: u64, span: u64) {
+    fn forget(&mut self, now: u64) {
         (self.good, self.slow, self.unfair, self.doubted) = (0, 0, 0, false);
-        self.until = now.saturating_add(self.belief.max(span.min(SILENT) * BELIEVED));
+        self.until = now.saturating_add(self.belief.max(self.seen.span.min(SILENT) * BELIEVED));
         self.belief = (2 * self.belief).min(LONGEST_BELIEF);
         if !core::mem::take(&mut self.varied) {
             self.shortest = (self.shortest / 2).max(SHORTEST);
@@ -442,18 +343,34 @@ impl Learner {
     }
 
     /// Returns whether the rate of the saturated device was seen a short time ago; if not, the next window is wide.
-    fn is_checked(&mut self, now: u64, span: u64) -> bool {
+    fn is_checked(&mut self, now: u64) -> bool {
         if self.owed {
-            return true;
+            let has_widened = self.widen();
+            if !has_widened && self.narrow == 0 {
+                self.narrow = self.seen.inside;
+            }
+            return !has_widened;
         }
-        let checked = now - self.checked < FRESH.max(4 * span.min(SILENT));
+        let checked = now - self.checked < FRESH.max(4 * self.seen.span.min(SILENT));
         if !checked {
             self.phase = Phase::Wide(0);
         }
         checked
     }
 
-    fn search(&mut self, now: u64, span: u64, got: u64, seen: Seen) {
+    /// While a floor is owed no window is wide, but a bound that has grown step by step shows the rate of the saturated device
+    /// as well. Returns whether that of this window has.
+    fn widen(&mut self) -> bool {
+        let Seen { rate, inside, .. } = self.seen;
+        let is_wide = self.narrow > 0 && inside >= self.narrow + self.narrow / 3;
+        if is_wide {
+            (self.reference, self.slow, self.narrow) = (rate, 0, 0);
+        }
+        is_wide
+    }
+
+    fn search(&mut self, now: u64, got: u64) {
+        let seen = self.seen;
         if self.owed {
             // A wide window would be too wide for a floor.
             if Self::is_other(seen.rate, self.reference) {
@@ -461,17 +378,18 @@ impl Learner {
             }
         } else if now >= self.until {
             if self.unfair == 0 {
-                self.forget(now, span);
+                self.forget(now);
                 self.phase = Phase::Wide(0);
                 return;
             }
             // Even a wide window has less than the rate of the saturated device then.
             if !core::mem::replace(&mut self.doubted, true) {
-                self.until = now.saturating_add(self.belief.max(span.min(SILENT) * BELIEVED));
+                self.until =
+                    now.saturating_add(self.belief.max(self.seen.span.min(SILENT) * BELIEVED));
                 self.phase = Phase::Wide(self.reference);
                 return;
             }
-            self.forget(now, span);
+            self.forget(now);
         }
         if seen.inside < self.bound - self.bound / 8 && seen.waits() < ONE {
             // The bound holds nothing back, so this is the saturated device. Where requests wait, less is in it because it is
@@ -500,7 +418,7 @@ impl Learner {
                 // In proportion, since a group's part of the requests in the device is its part of the device's work.
                 self.bound = (seen.inside.min(bound) / 1_000 * got.max(LEAST_STEP)).max(1);
             } else {
-                self.resign(now, span);
+                self.resign(now);
             }
         } else if fast {
             self.good = bound;
@@ -512,19 +430,19 @@ impl Learner {
         } else {
             let wider = bound + bound / 8;
             if self.unfair == 0 || wider < self.unfair {
-                if self.is_checked(now, span) {
+                if self.is_checked(now) {
                     self.slow = self.slow.max(bound);
                     self.bound = wider;
                 }
             } else if seen.mixed && seen.rate < worth {
-                self.resign(now, span);
+                self.resign(now);
             }
         }
     }
 
     /// Shares are not worth what they cost of the rate: the bound grows, and they lower it no more for some time.
-    fn resign(&mut self, now: u64, span: u64) {
-        if self.is_checked(now, span) {
+    fn resign(&mut self, now: u64) {
+        if self.is_checked(now) {
             self.resigned = now.saturating_add(self.resigns);
             self.resigns = (2 * self.resigns).min(8 * LONGEST_BELIEF);
             self.unfair = 0;

@@ -12,6 +12,7 @@ mod options;
 mod prices;
 mod queues;
 mod tree;
+mod window;
 
 use crate::{
     At, Capacity, Cx, Done, Factory, Facts, GroupChange, Grown, Options, Pick, Scheduler, Scope,
@@ -21,12 +22,13 @@ use alloc::boxed::Box;
 use alloc::vec;
 use blkmq_core::{HwQueue, Instant, IoMeta, Nanos, Op, RequestId};
 use cost::Costs;
-use learner::{Ended, Judged, LEAST, Learner, Moment};
+use learner::{LEAST, Learner};
 use node::Reason;
 use options::{ATTRIBUTES, Tunables};
 use prices::Prices;
 use queues::Queues;
 use tree::{ROOT, Tree};
+use window::{Ended, Judged, Moment};
 
 /// The registry line.
 pub const FACTORY: Factory = Factory {
@@ -203,7 +205,7 @@ impl Mclock {
     fn is_too_long(&self, into: &IoMeta, io: &IoMeta) -> bool {
         let is_data = matches!(io.op, Op::Read | Op::Write);
         is_data
-            && self.queues.active() > 1
+            && (self.queues.active() > 1 || self.learner.is_searching())
             && into.sectors.saturating_add(io.sectors) > self.tunables.longest()
     }
 

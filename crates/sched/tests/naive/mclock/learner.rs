@@ -51,6 +51,8 @@ pub(super) struct Learner {
     doubted: bool,
     /// A floor was short.
     owed: bool,
+    /// The mean in the device of the first slow window, while a floor is owed.
+    narrow: Option<u64>,
     pace: u64,
     /// The pace at which a floor was short, and the cuts in a row.
     too_fast: u64,
@@ -105,6 +107,7 @@ impl Learner {
             poorest: 0,
             doubted: false,
             owed: false,
+            narrow: None,
             pace: 0,
             too_fast: 0,
             cuts: 0,
@@ -129,6 +132,11 @@ impl Learner {
     pub(super) fn bound(&self) -> Option<u64> {
         let wide = if let Doing::Looking(_) = self.doing { self.bound? / 2 } else { 0 };
         Some(self.bound? + wide)
+    }
+
+    /// Groups competed in the last window.
+    pub(super) fn is_searching(&self) -> bool {
+        self.windows > 0
     }
 
     /// Requests of another bound are in the device.
@@ -246,6 +254,7 @@ impl Learner {
             self.forget(now, means.span);
         }
         (self.doing, self.checked, self.owed) = (Doing::Trying, now, true);
+        self.widens(means);
         let bound = self.bound.expect("there is one").min(means.inside);
         self.unfair = bound;
         if means.issued > 250 {
@@ -336,12 +345,28 @@ impl Learner {
     }
 
     /// Returns whether the rate of the saturated device is known; if not, the next window is for that.
-    fn knows(&mut self, now: u64, span: u64) -> bool {
-        let known = self.owed || now < self.checked + SECOND.max(4 * span.min(2 * SECOND));
+    fn knows(&mut self, now: u64, means: Means) -> bool {
+        if self.owed {
+            if self.widens(means) {
+                return false;
+            }
+            self.narrow = self.narrow.or(Some(means.inside));
+            return true;
+        }
+        let known = now < self.checked + SECOND.max(4 * means.span.min(2 * SECOND));
         if !known {
             self.doing = Doing::Looking(0);
         }
         known
+    }
+
+    /// The device held a third more than in the first slow window.
+    fn widens(&mut self, means: Means) -> bool {
+        let wide = self.narrow.is_some_and(|narrow| means.inside >= narrow + narrow / 3);
+        if wide {
+            (self.saturated, self.slow, self.narrow) = (means.rate, 0, None);
+        }
+        wide
     }
 
     fn try_bound(&mut self, now: u64, means: Means, got: u64) {
@@ -369,24 +394,24 @@ impl Learner {
                 self.unfair = bound;
                 self.bound = Some((means.inside.min(bound) / 1_000 * got.max(250)).max(1));
             } else {
-                self.resign(now, means.span, bound);
+                self.resign(now, means, bound);
             }
         } else if fast {
             self.good = bound;
             let lower = bound / 8 * if self.slow == 0 { 6 } else { 7 };
             self.bound = Some(if lower > self.slow { lower } else { bound });
         } else if self.unfair == 0 || bound + bound / 8 < self.unfair {
-            if self.knows(now, means.span) {
+            if self.knows(now, means) {
                 self.slow = self.slow.max(bound);
                 self.bound = Some(bound + bound / 8);
             }
         } else if means.mixed && means.rate < worth {
-            self.resign(now, means.span, bound);
+            self.resign(now, means, bound);
         }
     }
 
-    fn resign(&mut self, now: u64, span: u64, bound: u64) {
-        if self.knows(now, span) {
+    fn resign(&mut self, now: u64, means: Means, bound: u64) {
+        if self.knows(now, means) {
             let seconds = 2 << self.resignations.min(6);
             self.resigned = now + seconds * SECOND;
             self.resignations += 1;

@@ -410,7 +410,8 @@ impl Scheduler for Naive {
         let most = 1_024 * self.values.get("merge_kib");
         let bytes = 512 * (u64::from(cx.requests.get(into).sectors) + u64::from(io.sectors));
         let is_data = [Op::Read, Op::Write].contains(&io.op);
-        let long = is_data && self.active() > 1 && most > 0 && bytes > most;
+        let competing = self.active() > 1 || self.learner.is_searching();
+        let long = is_data && competing && most > 0 && bytes > most;
         !long && self.requests.iter().all(|e| e.rq != into || !e.head)
     }
 
