@@ -1,28 +1,27 @@
 //! [`Pool`]: a bounded number of threads that perform requests one at a time, oldest first; and [`Inbox`]: the finished
-//! requests on their way back to a hardware queue.
+//! requests on their way back to a hardware queue. A device supplies the requests ([`Work`]) and makes them
+//! ([`Source`]).
 //!
 //! The pool starts a thread when a request waits and no thread is idle. Threads live as long as the pool.
 
-use crate::{Step, Work};
-#[cfg(not(target_os = "linux"))]
-use condvar::Bell;
-#[cfg(target_os = "linux")]
-use eventfd::Bell;
+use blkmq_buf::IoBuf;
+use blkmq_core::{IoResult, Nanos};
+use blkmq_engine::{BioTable, Inflight};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-#[cfg(any(test, not(target_os = "linux")))]
-mod condvar;
+#[cfg(not(target_os = "linux"))]
+use condvar::Bell;
 #[cfg(target_os = "linux")]
-mod eventfd;
+use eventfd::Bell;
 
 /// A request for a thread, and the inbox for its result.
-pub(crate) struct Job<W> {
-    pub(crate) work: W,
-    pub(crate) inbox: Arc<Inbox<W>>,
+struct Job<W> {
+    work: W,
+    inbox: Arc<Inbox<W>>,
 }
 
 /// The threads of a device. Its hardware queues share them.
@@ -226,5 +225,168 @@ impl<W> Inbox<W> {
 
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
+    }
+}
+
+/// The delay before a retry after a lack of memory: no event announces the end of the shortage.
+pub const RETRY_DELAY: Nanos = Nanos::from_millis(1);
+
+/// The outcome of one attempt at a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// The request has ended.
+    Done(IoResult),
+    /// The rest of the request must be issued.
+    Again,
+    /// The system could not perform the request at this time.
+    Later,
+}
+
+/// The work for one request, performed by a thread.
+///
+/// *Invariant: the work contains its token as long as a thread may reach it.*
+pub trait Work: Send + 'static {
+    /// The open files of a device, which its threads share.
+    type Files: Send + Sync + 'static;
+
+    /// The token, or `None` while the work is free.
+    fn token(&self) -> Option<&Inflight>;
+
+    /// Returns the place of the token, to put it in or take it out.
+    fn token_mut(&mut self) -> &mut Option<Inflight>;
+
+    /// Performs the whole request on the calling thread, which sleeps as long as that takes. Never returns
+    /// [`Step::Again`].
+    fn perform(&mut self, files: &Self::Files) -> Step;
+
+    /// Called when the request has ended: memory that only a large request needs may be freed.
+    fn rest(&mut self) {}
+}
+
+/// Creates the work for the requests of a hardware queue.
+pub trait Source: Send {
+    /// Its work.
+    type Work: Work;
+
+    /// Creates free work.
+    fn blank(&self) -> Self::Work;
+
+    /// Prepares `work` for the request `rq`.
+    ///
+    /// # Errors
+    /// The result of a request that needs no thread.
+    fn begin<P: IoBuf>(&self, work: &mut Self::Work, bios: &BioTable<P>, rq: &Inflight)
+    -> IoResult;
+
+    /// Notes that work has ended with an I/O error: the file may have been truncated.
+    fn failed(&self, _work: &Self::Work) {}
+}
+
+#[cfg(target_os = "linux")]
+mod eventfd {
+    //! [`Bell`] on Linux: a descriptor on which clients sleep.
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use nix::sys::eventfd::{EfdFlags, EventFd};
+    use std::io;
+    use std::os::fd::{AsFd, BorrowedFd};
+
+    pub(crate) struct Bell(EventFd);
+
+    impl Bell {
+        /// # Errors
+        /// If the system refuses a descriptor.
+        pub(super) fn new() -> io::Result<Self> {
+            Ok(Self(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?))
+        }
+
+        pub(super) fn ring(&self) {
+            // The counter is 0, so that the write cannot block.
+            let _ = self.0.write(1);
+        }
+
+        pub(super) fn silence(&self) {
+            let _ = self.0.read();
+        }
+
+        /// Sleeps until the bell rings. Returns immediately if it rings already.
+        pub(super) fn wait(&self) {
+            // Errors and interruptions are ignored: the caller checks again.
+            let _ = poll(&mut [PollFd::new(self.fd(), PollFlags::POLLIN)], PollTimeout::NONE);
+        }
+
+        /// Readable while the bell rings.
+        pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+}
+
+#[cfg(any(test, not(target_os = "linux")))]
+mod condvar {
+    //! [`Bell`] on systems where clients cannot sleep on a descriptor: they poll at the times given by
+    //! [`next_look`](Bell::next_look).
+
+    use blkmq_core::{Instant, Nanos};
+    use std::io;
+    use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+    /// The polling interval of a sleeping client: a few reads of an SSD.
+    const LOOK: Nanos = Nanos::from_micros(200);
+
+    pub(crate) struct Bell {
+        rings: Mutex<bool>,
+        rung: Condvar,
+    }
+
+    impl Bell {
+        /// # Errors
+        /// Never.
+        pub(super) fn new() -> io::Result<Self> {
+            Ok(Self { rings: Mutex::new(false), rung: Condvar::new() })
+        }
+
+        fn lock(&self) -> MutexGuard<'_, bool> {
+            self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        pub(super) fn ring(&self) {
+            *self.lock() = true;
+            self.rung.notify_all();
+        }
+
+        pub(super) fn silence(&self) {
+            *self.lock() = false;
+        }
+
+        /// Sleeps until the bell rings. Returns immediately if it rings already.
+        pub(super) fn wait(&self) {
+            let rings = self.rung.wait_while(self.lock(), |rings| !*rings);
+            drop(rings.unwrap_or_else(PoisonError::into_inner));
+        }
+
+        /// Returns the time of the poll after one at `now`.
+        pub(crate) fn next_look(&self, now: Instant) -> Instant {
+            now + LOOK
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use std::sync::Arc;
+
+        #[test]
+        fn a_ring_before_the_sleep_ends_it_and_so_does_one_of_another_thread() {
+            let bell = Arc::new(Bell::new().expect("never"));
+            bell.ring();
+            bell.wait();
+            bell.silence();
+            let other = Arc::clone(&bell);
+            let ringer = std::thread::spawn(move || other.ring());
+            bell.wait();
+            ringer.join().expect("it rang");
+            assert!(bell.next_look(Instant::ZERO) > Instant::ZERO);
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! [`Request`]: a request to a file, and its system calls. All `unsafe` of this crate is here.
 
-use super::position;
 use crate::{Source, Step, Work};
 use blkmq_buf::IoBuf;
 use blkmq_core::{IoError, IoFlags, IoResult, Op, SECTOR_SIZE};
@@ -113,7 +112,7 @@ impl Request {
 /// Reads all of `bytes`.
 fn read(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
-        match position::read(file, bytes, at) {
+        match read_at(file, bytes, at) {
             // The file was truncated.
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(done) => {
@@ -130,7 +129,7 @@ fn read(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
 /// Writes all of `bytes`.
 fn write(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
-        match position::write(file, bytes, at) {
+        match write_at(file, bytes, at) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(done) => {
                 bytes = &bytes[done..];
@@ -141,4 +140,24 @@ fn write(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, bytes, at)
+}
+
+#[cfg(unix)]
+fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::write_at(file, bytes, at)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, bytes, at)
+}
+
+#[cfg(windows)]
+fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_write(file, bytes, at)
 }

@@ -126,3 +126,31 @@ fn a_short_file_and_a_device_for_reading_answer_with_errors() {
     let refused = FileDevice::open(folder.path(), &Options::default()).expect_err("a folder");
     assert!(!refused.to_string().is_empty());
 }
+
+#[test]
+fn every_parameter_is_read_and_has_its_default() {
+    let text = "/a, threads=3,hw_queues=2,hw_queue_depth=8,size=7,readonly=y";
+    let (path, options) = Options::parse(text).expect("valid");
+    let expected = Options {
+        threads: 3,
+        hw_queues: 2,
+        hw_queue_depth: 8,
+        size_bytes: Some(7 << 20),
+        readonly: true,
+    };
+    assert_eq!((path, options), (PathBuf::from("/a"), expected));
+    let given = FILE.parameters.iter().filter(|parameter| !parameter.default.is_empty());
+    let words = Vec::from_iter(given.map(|p| format!("{}={}", p.name, p.default)));
+    let (_, options) = Options::parse(&format!("x,{}", words.join(","))).expect("valid");
+    assert_eq!(options, Options::default());
+    assert_eq!(FILE.undocumented(include_str!("../../doc/file.md")), None);
+}
+
+#[test]
+fn refusals_list_what_is_accepted() {
+    let refusal = |text| Options::parse(text).expect_err("refused").to_string();
+    assert!(refusal("").ends_with("accepted: PATH[,KEY=VALUE]..."));
+    assert!(refusal("a,fast").starts_with("'fast' is not understood"));
+    assert!(refusal("a,direct=1").contains("accepted: threads, hw_queues, hw_queue_depth"));
+    assert!(refusal("a,threads=0").contains("a whole number from 1 to 1024"));
+}
