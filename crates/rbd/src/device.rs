@@ -3,8 +3,7 @@
 
 use crate::OpenError;
 use crate::options::{ImageSpec, Options};
-use crate::queue::{ImageState, RbdQueue, Watched};
-use crate::replies::{Mine, Replies, TICKETS};
+use crate::queue::{ImageState, Mine, RbdQueue, Replies, TICKETS, Watched};
 use crate::sys::{Api, Facts, Flight, Image};
 use blkmq_buf::IoBuf;
 use blkmq_core::{Limits, Nanos, SECTOR_SIZE};

@@ -17,15 +17,12 @@
 #![deny(unsafe_code)]
 
 mod device;
-mod error;
 mod options;
 mod queue;
-mod replies;
 mod sys;
 #[cfg(test)]
 mod tests;
 
 pub use device::RbdDevice;
-pub use error::OpenError;
-pub use options::{Cache, ImageSpec, Options, RBD, RBD_PAGE};
+pub use options::{Cache, ImageSpec, OpenError, Options, RBD, RBD_PAGE};
 pub use queue::{ImageState, RbdQueue};

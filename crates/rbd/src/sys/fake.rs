@@ -3,7 +3,7 @@
 //! A [`Store`] is a cluster with the single image `pool/image`; its name is given in place of the path of a
 //! configuration. Like librbd, it reads lists of pieces and writes to payloads only when the I/O ends.
 
-use super::api::{Api, Callback, Changed, Completion, Handle, Info, Pool, Rados};
+use super::{Api, Callback, Changed, Completion, Handle, Info, Pool, Rados};
 use libc::{c_char, c_int, iovec, size_t, ssize_t};
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_void};
@@ -438,7 +438,7 @@ unsafe extern "C" fn rbd_update_unwatch(image: Handle, _: u64) -> c_int {
 }
 
 unsafe extern "C" fn rbd_set_image_notification(image: Handle, fd: c_int, kind: c_int) -> c_int {
-    assert_eq!(kind, super::api::EVENT_FD);
+    assert_eq!(kind, super::EVENT_FD);
     // SAFETY: the caller's.
     *unsafe { at::<OpenImage>(image) }.bell.lock().expect("no panic") = fd;
     0

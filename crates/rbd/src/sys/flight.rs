@@ -5,8 +5,8 @@
 //! *Invariant: while librbd has the ticket of a place, the place is not free, its token stays in it, and its list of
 //! pieces does not change.* Threads of librbd read the list, and read and write payloads.
 
-use super::api::{Api, Completion, Handle};
 use super::image::{Image, Reply};
+use super::{Api, Completion, Handle};
 use blkmq_buf::IoBuf;
 use blkmq_core::{IoError, IoResult, Op, SECTOR_SIZE, Tag};
 use blkmq_engine::{BioTable, Finished, Inflight, Verdict};

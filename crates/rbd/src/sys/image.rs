@@ -3,7 +3,7 @@
 //! Each image has its own connection, so that the loss of one does not affect another. This file issues no I/O;
 //! `flight.rs` does.
 
-use super::api::{Api, Completion, EVENT_FD, Handle, Info, Pool, Rados};
+use super::{Api, Completion, EVENT_FD, Handle, Info, Pool, Rados};
 use crate::OpenError;
 use crate::options::ImageSpec;
 use libc::c_int;
