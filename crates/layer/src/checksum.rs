@@ -2,8 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::findings::Findings;
-use crate::layer::Codec;
+use crate::layer::{Codec, Findings};
 use blkmq_core::{IoError, IoResult, SECTOR_SIZE};
 
 /// The bytes of a block.

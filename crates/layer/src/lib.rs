@@ -33,17 +33,13 @@
 #![deny(unsafe_code)]
 
 mod checksum;
-mod concat;
 mod crypt;
-mod findings;
 mod kind;
 mod layer;
-mod leg;
 mod legs;
 mod lent;
 mod mirror;
 mod queue;
-mod shape;
 mod stack;
 mod stripe;
 

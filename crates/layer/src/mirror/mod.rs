@@ -24,8 +24,7 @@ mod records;
 #[cfg(test)]
 mod tests;
 
-use crate::findings::Findings;
-use crate::layer::{Layer, OwnIo, Piece, Plan, Request};
+use crate::layer::{Findings, Layer, OwnIo, Piece, Plan, Request};
 use assemble::Member;
 pub use assemble::MirrorError;
 pub(crate) use assemble::{Assembly, Given, assemble};
