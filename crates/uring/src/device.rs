@@ -1,19 +1,21 @@
-//! [`UringDevice`]: an open file with its limits, from which hardware queues are made.
+//! [`UringDevice`]: an open file with its limits, from which hardware queues are made; [`JoinedFiles`]: several files as one
+//! device, with a ring that has all of them for each client; and [`Requests`]: requests of files as work for the
+//! threads of `blkmq-threads`, where io_uring is forbidden.
 
-use crate::extents;
-use crate::joined::{JoinedFiles, Leg};
-use crate::options::DEFAULT_THREADS;
-use crate::parts::{self, Order, Part};
+use crate::options::{DEFAULT_THREADS, Options};
+use crate::parts::{self, Files, Kind, Order, Part, ZeroBy};
 use crate::present::FileState;
 use crate::queue::{Origin, UringQueue};
+use crate::request::Request;
 use crate::ring::Ring;
 use crate::target::{self, Target};
-use crate::threads::{Opened, Requests};
-use crate::{OpenError, Options, image};
+use crate::{OpenError, contents};
 use blkmq_buf::{BufferPool, IoBuf};
-use blkmq_core::{Extent, SECTOR_SIZE};
-use blkmq_engine::{BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape, Join};
-use blkmq_threads::{Pool, ThreadQueue};
+use blkmq_core::{Extent, IoResult, SECTOR_SIZE};
+use blkmq_engine::{
+    BioTable, BlockDevice, DEFAULT_TIMEOUT, DeviceQueues, DeviceShape, Inflight, Join,
+};
+use blkmq_threads::{Pool, Source, Step, ThreadQueue, Work};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -83,7 +85,7 @@ impl UringDevice {
     /// [`raw`](Options::raw) only.
     #[must_use]
     pub fn image_format(path: impl AsRef<Path>) -> Option<&'static str> {
-        image::format_of(path.as_ref())
+        contents::format_of(path.as_ref())
     }
 
     /// Checks that io_uring is available.
@@ -254,7 +256,7 @@ impl UringDevice {
             let left = most.max(1) - found.len();
             let block = part.target.alignment.block;
             let inside = at - start..end - start;
-            for extent in extents::of_file(&part.target.file, inside, block, left)? {
+            for extent in contents::of_file(&part.target.file, inside, block, left)? {
                 at = start + extent.end;
                 Extent::append(&mut found, Extent { end: at, ..extent });
             }
@@ -323,5 +325,149 @@ impl<P: IoBuf> BlockDevice<P> for UringDevice {
 
     fn notes(&self) -> &[String] {
         &self.notes
+    }
+}
+
+/// Requests in flight at most, unless the first file alone may have more: each client has a ring with so many entries.
+const MOST: u32 = 1024;
+
+struct JoinedFiles {
+    shape: DeviceShape,
+    origin: Arc<Origin>,
+}
+
+/// One of the files.
+struct Leg<'a> {
+    target: &'a Target,
+    options: &'a Options,
+    pools: &'a [BufferPool],
+    /// The number of its first sectors that are used.
+    sectors: u64,
+}
+
+impl JoinedFiles {
+    /// Joins files in this order, with the sum of their depths. `None` if one of them has no ring for each client.
+    fn new(legs: &[Leg<'_>], by: Join) -> Option<Self> {
+        let mut options = legs.first()?.options.clone();
+        let is_alike = |leg: &Leg<'_>| {
+            let Options { threads, hw_queues, iopoll, fixed, .. } = *leg.options;
+            threads.is_none() && hw_queues.is_none() && !iopoll && fixed == options.fixed
+        };
+        if !legs.iter().all(is_alike) {
+            return None;
+        }
+        let (mut parts, mut start, mut pools) = (Vec::new(), 0_u64, Vec::<BufferPool>::new());
+        for Leg { target, sectors, pools: own, .. } in legs {
+            parts.push(Part { start, sectors: *sectors, target: (*target).clone() });
+            start = start.checked_add(*sectors)?;
+            for pool in *own {
+                if !pools.iter().any(|known| known.is_same(pool)) {
+                    pools.push(pool.clone());
+                }
+            }
+        }
+        let depth: u32 = legs.iter().map(|leg| leg.options.hw_queue_depth).sum();
+        options.hw_queue_depth = depth.min(MOST.max(options.hw_queue_depth));
+        let mut limits = parts::limits(&parts);
+        let order = match by {
+            Join::Concat => Order::Sequence,
+            Join::Stripe { chunk } => {
+                limits.chunk_sectors = chunk;
+                Order::Stripe(chunk.into())
+            }
+        };
+        let shape = DeviceShape {
+            hw_queues: 1,
+            hw_queue_depth: options.hw_queue_depth,
+            shared_tags: false,
+            budget: None,
+            limits,
+            cache: parts::cache(&parts),
+            timeout: DEFAULT_TIMEOUT,
+        };
+        Some(Self { shape, origin: Arc::new(Origin { parts, order, options, pools }) })
+    }
+}
+
+impl<P: IoBuf> BlockDevice<P> for JoinedFiles {
+    fn shape(&self) -> DeviceShape {
+        self.shape
+    }
+
+    fn queues(&self) -> io::Result<DeviceQueues<P>> {
+        Ok(vec![Box::new(UringQueue::new(Arc::clone(&self.origin))?)])
+    }
+}
+
+/// Pieces of memory that the list of a free request keeps room for, at 16 bytes each.
+const KEPT: usize = 64;
+
+/// The files of a device, for its threads.
+pub(crate) struct Opened {
+    files: Files,
+    /// The logical block size.
+    block: u32,
+}
+
+impl Opened {
+    pub(crate) fn new(parts: &[Part]) -> Self {
+        let files = Files::new(parts, Order::Sequence, false);
+        Self { files, block: parts::alignment(parts).block }
+    }
+}
+
+impl Work for Request {
+    type Files = Opened;
+
+    fn token(&self) -> Option<&Inflight> {
+        self.rq.as_ref()
+    }
+
+    fn token_mut(&mut self) -> &mut Option<Inflight> {
+        &mut self.rq
+    }
+
+    fn perform(&mut self, opened: &Opened) -> Step {
+        self.perform(&opened.files, opened.block)
+    }
+
+    fn rest(&mut self) {
+        self.count();
+        if self.counted() > KEPT {
+            self.forget_list();
+        }
+    }
+}
+
+/// Makes the work of a hardware queue.
+struct Requests {
+    files: Files,
+    alignment: u32,
+    zero: ZeroBy,
+}
+
+impl Requests {
+    fn new(parts: &[Part]) -> Self {
+        let alignment = parts::alignment(parts).memory;
+        let files = Files::new(parts, Order::Sequence, false);
+        Self { files, alignment, zero: parts::zeroes(parts) }
+    }
+}
+
+impl Source for Requests {
+    type Work = Request;
+
+    fn blank(&self) -> Request {
+        Request::new()
+    }
+
+    fn begin<P: IoBuf>(&self, work: &mut Request, bios: &BioTable<P>, rq: &Inflight) -> IoResult {
+        let kind = Kind::of(rq, self.zero);
+        work.begin(rq, kind, self.files.admit(rq, kind)?);
+        if kind.moves_data() { work.gather(bios, rq, self.alignment) } else { Ok(()) }
+    }
+
+    fn failed(&self, work: &Request) {
+        self.files.at(work.file()).present.find_end();
     }
 }

@@ -68,13 +68,9 @@
 #![cfg(target_os = "linux")]
 
 mod berth;
+mod contents;
 mod device;
 mod error;
-mod extents;
-mod image;
-mod joined;
-mod kind;
-mod layout;
 mod lock;
 mod options;
 mod parts;
@@ -84,9 +80,7 @@ mod queue;
 mod request;
 mod ring;
 mod sys;
-mod sysfs;
 mod target;
-mod threads;
 
 pub use device::UringDevice;
 pub use error::OpenError;

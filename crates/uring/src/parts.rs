@@ -1,9 +1,9 @@
 //! The files of a device, and the sectors of the device that each of them holds. Usually one file holds all of them.
+//! Also the operations of the kernel ([`Kind`]), and the targets of them.
 
-use crate::kind::{Descriptor, Kind, ZeroBy};
 use crate::present::Present;
 use crate::target::{Alignment, Target};
-use blkmq_core::{IoError, Limits, SECTOR_SIZE};
+use blkmq_core::{IoError, IoFlags, Limits, Op, SECTOR_SIZE};
 use blkmq_engine::{Inflight, WriteCache};
 use io_uring::squeue;
 use std::fs::File;
@@ -261,5 +261,49 @@ impl Files {
                 before(sectors.start)..before(sectors.end)
             }
         }
+    }
+}
+
+/// The target of the I/O: a descriptor, or a number among the ring's own files.
+#[derive(Clone, Copy)]
+pub(crate) struct Descriptor {
+    pub(crate) fd: i32,
+    pub(crate) flags: squeue::Flags,
+}
+
+/// The method of writing zeroes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ZeroBy {
+    /// `FALLOC_FL_ZERO_RANGE`, which keeps the room.
+    Range,
+    /// A hole, which reads as zeroes and takes no room.
+    Hole,
+}
+
+/// The operation requested from the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Read,
+    Write { durable: bool },
+    Flush,
+    Discard,
+    Zero(ZeroBy),
+}
+
+impl Kind {
+    /// `zero`: the method for zeroes that may leave holes.
+    pub(crate) fn of(rq: &Inflight, zero: ZeroBy) -> Self {
+        match rq.op() {
+            Op::Read => Self::Read,
+            Op::Write => Self::Write { durable: rq.flags().contains(IoFlags::FUA) },
+            Op::Flush => Self::Flush,
+            Op::Discard => Self::Discard,
+            Op::WriteZeroes if rq.flags().contains(IoFlags::NOUNMAP) => Self::Zero(ZeroBy::Range),
+            Op::WriteZeroes => Self::Zero(zero),
+        }
+    }
+
+    pub(crate) fn moves_data(self) -> bool {
+        matches!(self, Self::Read | Self::Write { .. })
     }
 }

@@ -1,13 +1,14 @@
 //! [`Present`]: an open file as it is by now. The only place that asks the kernel again about a file that is open.
 //!
-//! Another program may make the file shorter or longer, remove it, or take away a disk's write access. Reads meet that in
-//! the kernel; writes would make a short file long again, with a hole where there was data, so they are held against the
-//! end that was seen last.
+//! Another program may make the file shorter or longer, remove it, or take away a disk's write access. Reads meet that
+//! in the kernel; writes would make a short file long again, with a hole where there was data, so they are held against
+//! the end that was seen last.
 
-use crate::sysfs;
+use nix::sys::stat::{major, minor};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -53,7 +54,7 @@ pub(crate) fn bytes(mut file: &File, kind: Kind) -> io::Result<u64> {
 
 /// Returns whether the kernel refuses writes to the device, however it was opened.
 pub(crate) fn is_read_only(file: &File, kind: Kind) -> bool {
-    kind == Kind::BlockDevice && file.metadata().is_ok_and(|meta| sysfs::is_read_only(meta.rdev()))
+    kind == Kind::BlockDevice && file.metadata().is_ok_and(|meta| is_disk_read_only(meta.rdev()))
 }
 
 impl Present {
@@ -95,13 +96,57 @@ impl Present {
     fn writes_through(&self) -> bool {
         self.kind == Kind::BlockDevice
             && self.is_direct
-            && self.file.metadata().is_ok_and(|meta| sysfs::writes_through(meta.rdev()))
+            && self.file.metadata().is_ok_and(|meta| writes_through(meta.rdev()))
     }
 
     /// Returns whether the file has its bytes up to `end`. If it seemed shorter, it is looked at again.
     #[inline]
     pub(crate) fn reaches(&self, end: u64) -> bool {
         end <= self.end.load(Ordering::Relaxed) || end <= self.find_end()
+    }
+}
+
+/// The queue attributes of one block device.
+pub(crate) struct Queue(PathBuf);
+
+/// Returns whether the kernel lets nothing be written to block device number `dev`.
+fn is_disk_read_only(dev: u64) -> bool {
+    let attribute = format!("/sys/dev/block/{}:{}/ro", major(dev), minor(dev));
+    std::fs::read_to_string(attribute).is_ok_and(|text| text.trim() == "1")
+}
+
+/// Returns whether block device number `dev` has no volatile cache, as the kernel detected it or was configured.
+fn writes_through(dev: u64) -> bool {
+    let queue = Queue::of(dev);
+    queue.and_then(|queue| queue.text("write_cache")).as_deref() == Some("write through")
+}
+
+impl Queue {
+    /// The attributes of device number `dev`; for a partition, of its disk. `None` if there are none, as for a file
+    /// system on no device or on several.
+    pub(crate) fn of(dev: u64) -> Option<Self> {
+        let device = PathBuf::from(format!("/sys/dev/block/{}:{}", major(dev), minor(dev)));
+        let places = [device.join("queue"), device.join("../queue")];
+        places.into_iter().find(|place| place.is_dir()).map(Self)
+    }
+
+    /// The attributes in a folder.
+    #[cfg(test)]
+    pub(crate) fn at(folder: PathBuf) -> Self {
+        Self(folder)
+    }
+
+    pub(crate) fn text(&self, attribute: &str) -> Option<String> {
+        let text = std::fs::read_to_string(self.0.join(attribute)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    pub(crate) fn number(&self, attribute: &str) -> Option<u64> {
+        self.text(attribute)?.parse().ok()
+    }
+
+    pub(crate) fn is_set(&self, attribute: &str) -> bool {
+        self.number(attribute).is_some_and(|n| n != 0)
     }
 }
 

@@ -8,15 +8,12 @@
 //! crate's page (`lib.rs`) draws the conclusions.
 
 use crate::berth::Place;
-use crate::kind::{Kind, ZeroBy};
-use crate::parts::{self, Files, Order, Part};
+use crate::parts::{self, Files, Kind, Order, Part, ZeroBy};
 use crate::places::Places;
 use crate::request::Request;
 use crate::ring::Ring;
-use crate::target;
-use crate::{OpenError, Options};
-use blkmq_buf::BufferPool;
-use blkmq_buf::IoBuf;
+use crate::{OpenError, Options, target};
+use blkmq_buf::{BufferPool, IoBuf};
 use blkmq_core::{Instant, IoError, IoResult, Tag};
 use blkmq_engine::{
     Another, Berth, BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict,

@@ -3,8 +3,7 @@
 //! It makes entries and judges answers, and touches no ring. For devices without a ring, the same is done by system
 //! calls of the calling thread ([`Request::perform`]).
 
-use crate::kind::{Descriptor, Kind, ZeroBy};
-use crate::parts::{Files, Stretch};
+use crate::parts::{Descriptor, Files, Kind, Stretch, ZeroBy};
 use crate::ring::Ring;
 use blkmq_buf::IoBuf;
 use blkmq_core::{IoError, IoFlags, IoResult, SECTOR_SIZE};

@@ -2,10 +2,10 @@
 //!
 //! This module knows nothing about rings. Deviations from the options are reported in notes.
 
-use crate::extents::seek;
+use crate::contents::{self, seek};
 use crate::lock::{Access, LockError, lock};
 use crate::present::{self, Kind, Present};
-use crate::{OpenError, Options, image, layout, sys, sysfs};
+use crate::{OpenError, Options, sys};
 use blkmq_buf::{AlignedBuf, PAGE};
 use blkmq_core::{Limits, SECTOR_SIZE};
 use blkmq_engine::WriteCache;
@@ -82,7 +82,7 @@ impl Target {
         if rest > 0 {
             notes.push(format!("the last {rest} bytes are no whole block and are left alone"));
         }
-        let queue = sysfs::Queue::of(if kind == Kind::File { meta.dev() } else { meta.rdev() });
+        let queue = present::Queue::of(if kind == Kind::File { meta.dev() } else { meta.rdev() });
         if options.iopoll && !(is_direct && has_polls(queue.as_ref())) {
             return Err(OpenError::NotPolled { path: path.into() });
         }
@@ -129,7 +129,7 @@ impl Target {
 }
 
 /// Returns whether the disk has queues in which completions are looked for.
-fn has_polls(queue: Option<&sysfs::Queue>) -> bool {
+fn has_polls(queue: Option<&present::Queue>) -> bool {
     queue.is_some_and(|queue| queue.is_set("io_poll"))
 }
 
@@ -142,7 +142,7 @@ fn is_in_memory(kind: Kind, file: &File) -> bool {
 fn hole_limits(
     limits: &mut Limits,
     (kind, file, preferred, bytes): (Kind, &File, u64, u64),
-    queue: Option<&sysfs::Queue>,
+    queue: Option<&present::Queue>,
     notes: &mut Vec<String>,
 ) {
     let block = limits.logical_block_size;
@@ -192,7 +192,7 @@ pub(crate) fn prepare(
         _ => Kind::File,
     };
     if !options.raw
-        && let Some(format) = image::format_of(path)
+        && let Some(format) = contents::format_of(path)
     {
         return Err(OpenError::Image { path: path.into(), format });
     }
@@ -203,7 +203,7 @@ pub(crate) fn prepare(
         Kind::BlockDevice => return refuse("a block device has the size that it has"),
         Kind::File if is_large_enough => {}
         Kind::File if options.readonly => return refuse("it is to be opened with readonly=1"),
-        Kind::File => layout::extend(path, bytes, options.locking, stop)?,
+        Kind::File => contents::extend(path, bytes, options.locking, stop)?,
     }
     Ok(kind)
 }
@@ -308,7 +308,7 @@ fn smallest_read(file: &File) -> Option<u32> {
 }
 
 /// `alignment`: that of each range of a list, if the page cache is bypassed; else 0.
-fn limits(queue: Option<&sysfs::Queue>, (block, alignment): (u32, u32), bytes: u64) -> Limits {
+fn limits(queue: Option<&present::Queue>, (block, alignment): (u32, u32), bytes: u64) -> Limits {
     let default = Limits::default();
     let number = |attribute| queue.and_then(|queue| queue.number(attribute));
     let blocks = |sectors: u64| sectors / u64::from(block / SECTOR_SIZE);
@@ -360,7 +360,7 @@ fn page_of_hole(file: &File, bytes: u64) -> Option<u64> {
 
 /// Sectors in one discard; 0 if the device has none. A hole in a device is a write of zeroes that it unmaps, so it
 /// must have both.
-fn discard_of_device(queue: Option<&sysfs::Queue>, notes: &mut Vec<String>) -> u64 {
+fn discard_of_device(queue: Option<&present::Queue>, notes: &mut Vec<String>) -> u64 {
     let sectors = |attribute| {
         let bytes = queue.and_then(|queue| queue.number(attribute)).unwrap_or(0);
         (bytes / u64::from(SECTOR_SIZE)).min(MAX_HOLE_SECTORS)
@@ -393,7 +393,7 @@ mod tests {
         for (name, value) in attributes {
             std::fs::write(folder.path().join(name), format!("{value}\n")).unwrap();
         }
-        limits(Some(&sysfs::Queue::at(folder.path().into())), (512, 4), 1 << 30)
+        limits(Some(&present::Queue::at(folder.path().into())), (512, 4), 1 << 30)
     }
 
     /// A loop device says 1280 KiB and 128 segments: of a request of 1 MiB the kernel made two or three commands.

@@ -3,12 +3,7 @@
 
 mod common;
 mod contents;
-mod forbidden;
-mod forgetful;
-mod joined;
-mod locking;
 mod loop_device;
-mod on_runtime;
 mod owners;
 mod refusals;
 mod threads;

@@ -1,15 +1,23 @@
-//! Files that cannot be opened, I/Os that are refused, and the results of I/Os when the file or the queue goes away.
+//! Files that cannot be opened, also because another program has locked them; I/Os that are refused; and the results of
+//! I/Os when the file or the queue goes away, or a device of safe code forgets the ring it wraps.
+//!
+//! `BLKMQ_ROUNDS` is the number of rounds of the forgetful device; sanitizers run more than an ordinary test. No test
+//! here starts a process: a forked process holds the locks until it runs another program.
 
 #![cfg(target_os = "linux")]
 
-use crate::common;
-
+use crate::common::{
+    BLOCK, SECTORS, TempFile, block, call, fill, io, is_filled, open, service, start,
+};
 use blkmq_buf::{AlignedBuf, BufferPool};
-use blkmq_core::{IoError, Op, Payload};
-use blkmq_engine::{BlockDevice, Config, Io, Refusal};
-use blkmq_runtime::Client;
-use blkmq_uring::OpenError;
-use common::{BLOCK, SECTORS, TempFile, block, call, fill, io, is_filled, open, service, start};
+use blkmq_core::{Instant, IoError, Op, Payload};
+use blkmq_engine::{
+    BioTable, BlockDevice, Config, DeviceQueue, Enqueued, Finished, Inflight, Io, Refusal,
+    leaked_bios,
+};
+use blkmq_runtime::{Client, Service};
+use blkmq_uring::{Conflict, OpenError, Permission, UringDevice};
+use std::mem::ManuallyDrop;
 
 const EROFS: IoError = IoError(30);
 
@@ -281,4 +289,114 @@ pub fn a_file_is_known_to_be_cut_grown_or_removed() {
     }
     std::fs::remove_file(file.path()).expect("it is ours");
     assert_eq!(device.state(), state(4, true));
+}
+
+const SIZE: u64 = 16 * BLOCK as u64;
+
+fn in_use(opened: Result<UringDevice, OpenError>) -> (Conflict, String) {
+    let error = opened.expect_err("it is in use");
+    let text = error.to_string();
+    assert!(error.is_busy());
+    match error {
+        OpenError::InUse { conflict, .. } => (conflict, text),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn one_writer_at_a_time_and_any_number_of_readers() {
+    let test = "one_writer_at_a_time";
+    let file = TempFile::new(test, SIZE);
+    let path = file.path().display().to_string();
+    let again = |options| file.try_open(options);
+    let Some(first) = file.open(test, "") else { return };
+    let (conflict, text) = in_use(again(""));
+    assert_eq!(conflict, Conflict::Used(Permission::Write));
+    let told = [path.as_str(), "has it open for writing", "readonly=1", "locking=0"];
+    assert!(told.iter().all(|word| text.contains(word)), "{text}");
+    in_use(again(",size=1"));
+    assert_eq!(file.bytes().len() as u64, SIZE, "it was not extended");
+    again(",locking=0").expect("as was asked for");
+    let readers = [again(",readonly=1"), again(",readonly=1")].map(|it| it.expect("they share"));
+    let second = first.clone();
+    drop(first);
+    in_use(again(""));
+    drop(second);
+    again("").expect("the writer has gone, and readers let it write");
+    drop(readers);
+}
+
+/// The rings hold the file, too; the lock is free as soon as they are gone.
+#[test]
+fn the_lock_goes_away_with_the_queues() {
+    let test = "the_lock_goes_away_with_the_queues";
+    let file = TempFile::new(test, SIZE);
+    for options in ["", ",fixed=0", ",direct=0", ",hw_queues=4", ",size=1"] {
+        for round in 0..20 {
+            let Some(device) = file.open(test, options) else { return };
+            let queues = device.queues::<AlignedBuf>().expect("small rings");
+            drop(device);
+            in_use(file.try_open(options));
+            drop(queues);
+            assert!(file.try_open("").is_ok(), "{options} round {round}");
+        }
+    }
+}
+
+const FORGOTTEN_IOS: u64 = 64;
+const FORGOTTEN_LEN: usize = 32 << 10;
+const FORGOTTEN_SECTORS: u32 = FORGOTTEN_LEN as u32 / 512;
+
+struct Forgetful(ManuallyDrop<Box<dyn DeviceQueue<AlignedBuf>>>);
+
+impl DeviceQueue<AlignedBuf> for Forgetful {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<AlignedBuf>, rq: Inflight) -> Enqueued {
+        self.0.enqueue(now, bios, rq)
+    }
+
+    fn commit(&mut self, now: Instant) {
+        self.0.commit(now);
+    }
+
+    fn reap(&mut self, _: Instant, _: &BioTable<AlignedBuf>, _: &mut Vec<Finished>) {}
+
+    fn next_event(&self) -> Option<Instant> {
+        Some(Instant::MAX)
+    }
+
+    fn abandon(&mut self, _: &mut Vec<Inflight>) {}
+}
+
+#[test]
+pub fn what_a_device_forgets_is_leaked_and_not_freed() {
+    let test = "what_a_device_forgets_is_leaked_and_not_freed";
+    let rounds = std::env::var("BLKMQ_ROUNDS").map_or(3, |n| n.parse().expect("a number"));
+    let file = TempFile::new("forgetful", 16 << 20);
+    for round in 0..rounds {
+        let Some(device) = file.open(test, ",readonly=1,fixed=0") else { return };
+        let queues = device.queues().expect("rings can be made");
+        let wrap = |queue| Box::new(Forgetful(ManuallyDrop::new(queue))) as Box<_>;
+        let config = Config::new(device.shape, queues.into_iter().map(wrap).collect());
+        let service = Service::start(config).expect("valid");
+        let mut client = service.client().expect("one place");
+        let before = leaked_bios();
+        for n in 0..FORGOTTEN_IOS {
+            let sector = (round * FORGOTTEN_IOS + n) * 128 % 30_000 / 8 * 8;
+            let io =
+                Io::new(Op::Read, sector, FORGOTTEN_SECTORS, n, AlignedBuf::new(FORGOTTEN_LEN));
+            client.push(io).expect("there is credit");
+        }
+        client.flush();
+        drop(client);
+        drop(service);
+        // Memory of this test, which the kernel must not write to.
+        let mine: Vec<Vec<u8>> = (0..80).map(|_| vec![0xAB; FORGOTTEN_LEN]).collect();
+        let leaked = leaked_bios() - before;
+        assert!(leaked > 0, "the device had some");
+        for _ in 0..200 {
+            std::thread::yield_now();
+        }
+        let changed = mine.iter().filter(|bytes| bytes.iter().any(|byte| *byte != 0xAB)).count();
+        assert_eq!(changed, 0, "buffers that the kernel has written to");
+    }
 }
