@@ -1,4 +1,5 @@
-//! The grammar of a device's description: a name, pairs, and an argument after a colon.
+//! The grammar of a device's description: a name, pairs, and an argument after a colon; and [`Parts`]: the result of a
+//! model's builder.
 //!
 //! ```text
 //! NAME [ "," KEY "=" VALUE ]...                a device as such
@@ -8,7 +9,8 @@
 //! The name decides between the two forms, so values may contain colons, except for a device around another one. This
 //! module does not interpret parameters.
 
-use crate::{DeviceError, Parameter};
+use crate::{ArrivalLog, DeviceError, OccupancyLog, Parameter};
+use blkmq_engine::DeviceShape;
 
 /// A parameter's name and its value, as the user wrote them.
 pub type Pair = (String, String);
@@ -111,6 +113,19 @@ pub fn descriptions(list: &str) -> Vec<&str> {
     }
     texts.push(list[from..].trim());
     texts
+}
+
+/// The parts of a device, including those of its model.
+pub(crate) struct Parts<M> {
+    /// The shape of the device for the engine.
+    pub(crate) shape: DeviceShape,
+    /// Whether the device requests the scheduler `none` unless the user names one.
+    pub(crate) no_sched: bool,
+    /// Notes for the user, a sentence each.
+    pub(crate) notes: Vec<String>,
+    pub(crate) log: Option<ArrivalLog>,
+    pub(crate) occupancy: Option<OccupancyLog>,
+    pub(crate) model: M,
 }
 
 #[cfg(test)]

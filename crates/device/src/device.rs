@@ -3,12 +3,12 @@
 //! It is a description; [`Device::queues`] makes the hardware queues.
 
 use crate::cloud::{self, CloudParams};
+use crate::description::Parts;
 use crate::disk::{self, DiskParams};
 use crate::faults::{FaultsParams, Faulty};
 use crate::flash::{self, FlashDrive, FlashParams};
 use crate::memory::{self, MemoryParams, MemoryStore};
 use crate::null::{self, NullParams};
-use crate::parts::Parts;
 use crate::{ArrivalLog, OccupancyLog};
 use blkmq_core::Payload;
 use blkmq_engine::{BlockDevice, Config, DeviceQueues, DeviceShape};

@@ -46,8 +46,8 @@
 //!    touched while the feature is off. A queue belongs to one pump; nothing else here is shared.
 //! 6. Draw faults from [`fault::Fault`] and a stream of the device's seed, one per hardware queue, so that a run
 //!    repeats whatever the order of pumping threads.
-//! 7. Describe the model by an `ABOUT` and a `build` that returns its parts (`parts.rs`). Add a variant to the private
-//!    enum in `device.rs`, where the compiler asks for its queues, and a line to [`registry::ALL`]. Then call
+//! 7. Describe the model by an `ABOUT` and a `build` that returns its parts (`description.rs`). Add a variant to the
+//!    private enum in `device.rs`, where the compiler asks for its queues, and a line to [`registry::ALL`]. Then call
 //!    `contract::conformance`, which the feature `testkit` adds, on it with every parameter and fault switched on in turn.
 //!
 //! [`DeviceQueue`]: blkmq_engine::DeviceQueue
@@ -73,9 +73,7 @@ pub mod flash;
 mod log;
 pub mod memory;
 pub mod null;
-mod parts;
 pub mod registry;
-mod service;
 
 pub use blkmq_core::{DeviceError, MachineShape, ParamError, Parameter};
 pub use description::descriptions;

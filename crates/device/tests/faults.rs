@@ -1,15 +1,13 @@
 //! Faults around other devices: each kind of fault separately, and the conformance of all kinds together.
 
-use crate::common::{self, bytes};
-
+use crate::common::{Disk, described, rig};
 use blkmq_core::{Instant, IoError, IoResult, Nanos, Op, Rng};
 use blkmq_device::Device;
 use blkmq_device::contract::{self, Outcome, Rig};
 use blkmq_device::faults::{FaultsParams, Faulty};
-use blkmq_engine::DeviceQueues;
-use blkmq_engine::{BioTable, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight};
-use bytes::Disk;
-use common::{described, rig};
+use blkmq_engine::{
+    BioTable, DeviceQueue, DeviceQueues, DeviceShape, Enqueued, Finished, Inflight,
+};
 
 const EIO: IoResult = Err(IoError::IO);
 

@@ -1,15 +1,11 @@
 //! The costs modelled by the flash device, each separately, on devices small enough for manual calculation: buffer,
 //! link, flushes, suspension, retries and discards; and the device's parameters.
 
-use crate::common::{self, bytes, closed_loop};
-
+use crate::common::{Disk, HOST, Job, device, rig, unmerged};
 use blkmq_core::{Instant, IoFlags, Nanos, Op};
 use blkmq_device::contract::Rig;
 use blkmq_device::{Activity, Device, MachineShape, registry};
 use blkmq_engine::WriteCache;
-use bytes::Disk;
-use closed_loop::Job;
-use common::{HOST, device, rig, unmerged};
 
 /// One die with one plane, where a row is one unit. A unit takes 1 us over the channel; link and controller take
 /// practically no time.

@@ -1,13 +1,10 @@
 //! The memory device against `spec/null_blk.md` section 6, lines 7 and 9, and its page: contents, bad blocks, cache.
 //! `crash.rs` tests power cuts.
 
-use crate::common::{self, bytes};
-
+use crate::common::{Disk, device, stamp};
 use blkmq_core::{Buffer, Instant, IoError, IoFlags, IoResult, Nanos, Op, Owner, Payload, Rng};
 use blkmq_device::{Device, contract};
 use blkmq_engine::{Access, Config, Io, Queue};
-use bytes::{Disk, stamp};
-use common::device;
 
 const SECTOR: usize = 512;
 

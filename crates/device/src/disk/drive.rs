@@ -8,8 +8,7 @@
 //! mean interval and one and a half. A recalibration while the arm is idle delays only commands that arrive before it
 //! ends.
 
-use super::answers::Answers;
-use super::commands::{Choice, Command, Commands, Kind, Waiting};
+use super::commands::{Answers, Choice, Command, Commands, Kind, Waiting};
 use super::geometry::Track;
 use super::mechanics::{Access, Mechanics, Passage};
 use super::params::DiskParams;

@@ -7,19 +7,15 @@
 //! drive holds as many commands as there are tags. It never answers within the call, except to refuse a discard, and
 //! does not access payloads.
 
-mod answers;
 mod commands;
 mod drive;
 mod geometry;
 mod mechanics;
 mod params;
-mod read;
 mod read_ahead;
-mod seek;
 mod write_back;
 
-use crate::description::{About, Argument, Description};
-use crate::parts::Parts;
+use crate::description::{About, Argument, Description, Parts};
 use crate::{Answer, ArrivalLog, DeviceError, MachineShape, OccupancyLog};
 use blkmq_core::{Instant, IoError, IoFlags, Op};
 use blkmq_engine::{
@@ -29,15 +25,15 @@ use commands::{Command, Kind};
 use drive::Drive;
 pub use geometry::Tracks;
 use mechanics::Mechanics;
-pub use params::{DiskParams, Figures};
-pub use seek::SeekTimes;
+pub use mechanics::{Figures, SeekTimes};
+pub use params::DiskParams;
 
 /// The device for lists and messages.
 pub(crate) const ABOUT: About = About {
     name: "disk",
     summary: "a rotating disk: seeks, rotation, caches, command queueing; stores nothing",
     argument: Argument::None,
-    parameters: read::PARAMETERS,
+    parameters: params::PARAMETERS,
 };
 
 /// Builds the device that `given` describes.

@@ -5,8 +5,7 @@
 //! stops read-ahead for other work.
 
 use super::geometry::Track;
-use super::mechanics::{Mechanics, Passage, Stream};
-use super::params::Figures;
+use super::mechanics::{Figures, Mechanics, Passage, Stream};
 use crate::memory::BadBlocks;
 use blkmq_core::Instant;
 use std::ops::Range;

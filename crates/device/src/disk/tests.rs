@@ -1,7 +1,7 @@
 use super::commands::{Command, Kind};
 use super::drive::Drive;
 use super::mechanics::{Access, Mechanics};
-use super::read::PARAMETERS;
+use super::params::PARAMETERS;
 use super::*;
 use crate::device::Model;
 use crate::{Activity, Device, Span, registry};

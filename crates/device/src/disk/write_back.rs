@@ -8,11 +8,10 @@
 //! the head reaches first is chosen. The lowest of these is passed over a limited number of times, so that the sweep
 //! advances.
 
-use super::answers::Answers;
-use super::commands::{Command, Kind};
+use super::commands::{Answers, Command, Kind};
 use super::geometry::Track;
-use super::mechanics::{Access, Estimate, Mechanics};
-use super::params::{Figures, MIB_SECTORS};
+use super::mechanics::{Access, Estimate, Figures, Mechanics};
+use super::params::MIB_SECTORS;
 use super::read_ahead::covers;
 use blkmq_core::{Instant, Nanos};
 use std::collections::VecDeque;

@@ -1,8 +1,6 @@
-use super::params::PARAMETERS;
-use super::{Draw, Fate, Strike, *};
-use crate::ParamError;
+use super::{Draw, Fate, PARAMETERS, Strike, *};
 use crate::fault::Chance;
-use crate::{MachineShape, registry};
+use crate::{MachineShape, ParamError, registry};
 use blkmq_core::{HwQueue, IoError, Nanos, Op};
 
 fn parse(text: &str) -> Result<(FaultsParams, Vec<String>), ParamError> {

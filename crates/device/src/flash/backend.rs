@@ -1,21 +1,21 @@
-//! The backend: the state shared by all hardware queues of a flash device, its controller, and its event loop.
+//! The backend: the state shared by all hardware queues of a flash device, its controller, its event loop, and the
+//! commands of the host: reads are mapped and sent to dies, writes go into the buffer, flushes wait until the buffer is
+//! empty, discards unmap units.
 //!
 //! The caller passes the time; the backend handles every event that is due, in order, each at its own time, so that a
-//! late call gives the same result. The handlers are in neighbouring files: `host.rs` performs the commands, `dies.rs`
-//! drives dies and channels and does background work.
+//! late call gives the same result. `dies.rs` drives dies and channels and does background work.
 //!
 //! The next event is the earliest of a timer for each die and each channel, in a tournament tree of fixed size. Setting
 //! a timer is O(log n), finding the first is O(1), without allocation. Of two simultaneous timers the one with the
 //! lower number is first, so that a run repeats.
 
-use super::age::aged;
 use super::buffer::Buffer;
 use super::die::{Channel, Die};
-use super::ftl::{FlashStats, Ftl};
-use super::geometry::{Server, UNIT_SECTORS};
+use super::ftl::{FlashStats, Ftl, Place};
+use super::geometry::{Server, Timing, UNIT, UNIT_SECTORS};
 use super::params::FlashParams;
-use super::reclaim::Reclaim;
-use super::requests::{Command, PageReads, Requests};
+use super::reclaim::{Reclaim, aged};
+use super::requests::{Command, PageRead, PageReads, Requests};
 use crate::OccupancyLog;
 use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng, SECTOR_SIZE, Tag};
 use std::cmp::Reverse;
@@ -52,21 +52,21 @@ pub(super) struct Backend {
     /// Writes whose data is being transferred into the buffer, each with its end; in order of time.
     pub(super) landing: VecDeque<(Instant, u32)>,
     /// Reads whose page reads have not all been issued, for lack of room.
-    pub(super) unplanned: Line,
+    unplanned: Line,
     /// Writes that wait for room in the buffer.
-    pub(super) stalled: Line,
+    stalled: Line,
     /// Requests that wait until the buffer has been programmed up to a position; in order of position.
-    pub(super) draining: VecDeque<(u64, u32)>,
+    draining: VecDeque<(u64, u32)>,
     /// Whether a flush that is served exclusively is in progress.
-    pub(super) is_flushing: bool,
+    is_flushing: bool,
     /// The position in the buffer at the last flush: a flush without later writes has nothing to do.
-    pub(super) flushed: u64,
+    flushed: u64,
     /// Commands that wait for the end of that flush.
     pub(super) held: Line,
     controller: Server,
     /// The host link, to the host and from it. A half-duplex link uses only the first.
     pub(super) link: [Server; 2],
-    pub(super) filling: Server,
+    filling: Server,
     /// By hardware queue: the end and the driver tag of every request that has ended or whose end is known.
     done: Vec<BinaryHeap<Reverse<(Instant, u32)>>>,
     pub(super) rng: Rng,
@@ -133,7 +133,7 @@ impl Backend {
     }
 
     /// Begins no command before `at`, whether it waits for the end of a flush or arrives later.
-    pub(super) fn hold_until(&mut self, at: Instant) {
+    fn hold_until(&mut self, at: Instant) {
         self.controller.serve(at, Nanos::ZERO);
         self.decoding.iter_mut().for_each(|(decoded, _)| *decoded = (*decoded).max(at));
         while let Some(which) = self.held.pop_back() {
@@ -238,7 +238,7 @@ impl Backend {
     }
 
     /// How long `bytes` take over the host link.
-    pub(super) fn link_time(&self, bytes: u64) -> Nanos {
+    fn link_time(&self, bytes: u64) -> Nanos {
         self.params.timing.link.time(bytes)
     }
 }
@@ -270,7 +270,7 @@ fn first(line: &VecDeque<(Instant, u32)>) -> Instant {
     line.front().map_or(Instant::MAX, |(at, _)| *at)
 }
 
-const _: () = assert!(super::UNIT.is_multiple_of(SECTOR_SIZE));
+const _: () = assert!(UNIT.is_multiple_of(SECTOR_SIZE));
 
 /// Timers, numbered from zero; each is set or not.
 #[derive(Debug)]
@@ -283,7 +283,7 @@ pub(super) struct Timers {
 
 impl Timers {
     /// `n` timers, none of them set.
-    pub(super) fn new(n: u32) -> Self {
+    fn new(n: u32) -> Self {
         let leaves = n.max(2).next_power_of_two() as usize;
         let mut timers = Self { at: vec![Instant::MAX; leaves], winners: vec![0; leaves] };
         for node in (1..leaves).rev() {
@@ -308,7 +308,7 @@ impl Timers {
     }
 
     /// Returns the first timer to end and its time, which is [`Instant::MAX`] if no timer is set.
-    pub(super) fn first(&self) -> (Instant, u32) {
+    fn first(&self) -> (Instant, u32) {
         let which = self.winners[1];
         (self.at[which as usize], which)
     }
@@ -323,6 +323,215 @@ impl Timers {
     fn below(&self, node: usize) -> u32 {
         let leaves = self.at.len();
         if node < leaves { self.winners[node] } else { (node - leaves) as u32 }
+    }
+}
+
+impl Backend {
+    /// Handles a command that the controller has decoded.
+    fn decoded(&mut self, which: u32) {
+        if self.is_flushing {
+            self.held.push_back(which);
+            return;
+        }
+        match self.requests.get(which).op {
+            Op::Read => {
+                self.unplanned.push_back(which);
+                self.plan();
+            }
+            Op::Write => self.receive(which),
+            Op::Flush => {
+                let position = self.buffer.drain();
+                self.draining.push_back((position, which));
+                let is_due = position > std::mem::replace(&mut self.flushed, position);
+                self.is_flushing = is_due && self.params.timing.flush > Nanos::ZERO;
+                self.offer();
+                self.drained();
+            }
+            Op::Discard | Op::WriteZeroes => {
+                self.forget(which);
+                let ends = self.now + self.params.timing.write_latency;
+                self.finish(which, ends);
+                self.drained();
+            }
+        }
+    }
+
+    /// Issues the page reads of waiting reads in order, as far as there is room.
+    pub(super) fn plan(&mut self) {
+        while let Some(which) = self.unplanned.front().copied() {
+            if !self.look_up(which) {
+                return;
+            }
+            self.unplanned.pop_front();
+            self.read_is_over(which);
+        }
+    }
+
+    /// Sends a read to the dies row by row; units that are not in flash are transferred over the link immediately.
+    /// Returns false if there is no room for all page reads.
+    fn look_up(&mut self, which: u32) -> bool {
+        let mut request = *self.requests.get(which);
+        let mut elsewhere = 0;
+        while request.next < request.end {
+            let Place::Flash(unit) = self.ftl.find(request.next) else {
+                elsewhere += 1;
+                request.next += 1;
+                continue;
+            };
+            let row = self.params.geometry.row_of(unit);
+            let mut units = 1;
+            while request.next + units < request.end && self.is_in_row(request.next + units, row) {
+                units += 1;
+            }
+            let die = self.params.geometry.die_of_row(row);
+            if !self.reads.push(die, PageRead { request: which, units }) {
+                break;
+            }
+            request.next += units;
+            request.reading += 1;
+            // The die only uses the number of the request.
+            self.read_waits(die);
+        }
+        *self.requests.get(which) = request;
+        if elsewhere > 0 {
+            self.pass(which, elsewhere);
+        }
+        request.next == request.end
+    }
+
+    fn is_in_row(&self, logical: u32, row: u32) -> bool {
+        match self.ftl.find(logical) {
+            Place::Flash(unit) => self.params.geometry.row_of(unit) == row,
+            Place::Buffer(_) | Place::Nowhere => false,
+        }
+    }
+
+    /// Transfers this many units of a read over the link to the host.
+    pub(super) fn pass(&mut self, which: u32, units: u32) {
+        let bytes = (u64::from(units) * u64::from(UNIT)).min(self.requests.get(which).bytes);
+        let span = self.link_time(bytes);
+        let passed = self.link[0].serve(self.now, span);
+        let request = self.requests.get(which);
+        request.passed = request.passed.max(passed);
+    }
+
+    /// Ends a read if all of its data has been transferred.
+    pub(super) fn read_is_over(&mut self, which: u32) {
+        let request = self.requests.get(which);
+        if request.reading == 0 && request.next == request.end {
+            let ends = request.passed.max(self.now) + self.params.timing.read_latency;
+            self.finish(which, ends);
+        }
+    }
+
+    /// Transfers the data of a write over the link, and into the buffer at the buffer's bandwidth.
+    fn receive(&mut self, which: u32) {
+        let bytes = self.requests.get(which).bytes;
+        let direction = usize::from(self.params.link_duplex);
+        let span = self.link_time(bytes);
+        let here = self.link[direction].serve(self.now, span);
+        let landed = self.filling.serve(here, self.params.timing.buffer.time(bytes));
+        self.landing.push_back((landed, which));
+    }
+
+    /// Handles the arrival of the data of a write.
+    fn landed(&mut self, which: u32) {
+        self.stalled.push_back(which);
+        self.admit();
+    }
+
+    /// Admits writes to the buffer in order, as far as there is room, and offers full rows to dies.
+    pub(super) fn admit(&mut self) {
+        while let Some(which) = self.stalled.front().copied() {
+            let done = self.store(which);
+            self.offer();
+            if !done {
+                return;
+            }
+            self.stalled.pop_front();
+            self.written(which);
+        }
+    }
+
+    /// Puts the remaining units of a write into the buffer. Returns false if there is no room for all of them.
+    fn store(&mut self, which: u32) -> bool {
+        let mut request = *self.requests.get(which);
+        while request.next < request.end {
+            if !self.put(request.next) {
+                break;
+            }
+            request.next += 1;
+        }
+        *self.requests.get(which) = request;
+        request.next == request.end
+    }
+
+    /// Puts one unit into the buffer, replacing older contents if they are still queued. Returns false if the buffer is
+    /// full.
+    fn put(&mut self, logical: u32) -> bool {
+        let waits = match self.ftl.find(logical) {
+            Place::Buffer(slot) => self.buffer.is_queued(slot),
+            Place::Flash(_) | Place::Nowhere => false,
+        };
+        if waits {
+            self.ftl.stats.absorbed_units += 1;
+        } else {
+            let Some(slot) = self.buffer.push(logical) else { return false };
+            self.ftl.supersede(logical, Place::Buffer(slot));
+        }
+        self.ftl.stats.host_units += 1;
+        true
+    }
+
+    /// Completes a write that is entirely in the buffer, unless it must be durable.
+    fn written(&mut self, which: u32) {
+        if self.requests.get(which).fua {
+            let position = self.buffer.drain();
+            self.draining.push_back((position, which));
+            self.offer();
+            self.drained();
+            return;
+        }
+        let ends = self.now + self.params.timing.write_latency;
+        self.finish(which, ends);
+    }
+
+    /// Unmaps all units that a request covers completely.
+    fn forget(&mut self, which: u32) {
+        let request = *self.requests.get(which);
+        for logical in request.next..request.end {
+            if let Place::Buffer(slot) = self.ftl.supersede(logical, Place::Nowhere) {
+                self.buffer.kill(slot);
+            }
+        }
+    }
+
+    /// The position up to which the buffer has been programmed. O(dies).
+    pub(super) fn durable(&self) -> u64 {
+        let rows = self.dies.iter().map(|die| die.position);
+        rows.fold(self.buffer.position(), u64::min)
+    }
+
+    /// Ends the requests that wait for a position up to which the buffer has been programmed.
+    pub(super) fn drained(&mut self) {
+        if self.draining.is_empty() {
+            return;
+        }
+        let durable = self.durable();
+        while let Some((position, which)) = self.draining.front().copied() {
+            if position > durable {
+                return;
+            }
+            self.draining.pop_front();
+            let Timing { write_latency, flush, .. } = self.params.timing;
+            let mut ends = self.now + write_latency;
+            if self.is_flushing && self.requests.get(which).op == Op::Flush {
+                self.is_flushing = false;
+                ends += flush;
+                self.hold_until(ends);
+            }
+            self.finish(which, ends);
+        }
     }
 }
 

@@ -7,7 +7,6 @@
 //! time. A hardware queue passes requests to it, and takes them back when they end. It never reports busy: a device
 //! takes as many commands as there are driver tags, and queues them inside.
 
-mod age;
 mod backend;
 mod blocks;
 mod buffer;
@@ -15,16 +14,13 @@ mod die;
 mod dies;
 mod ftl;
 mod geometry;
-mod host;
 mod params;
 mod read;
 mod reclaim;
 mod requests;
 
-use crate::description::{About, Argument, Description};
-use crate::parts::Parts;
+use crate::description::{About, Argument, Description, Parts};
 use crate::{Answer, ArrivalLog, DeviceError, MachineShape, OccupancyLog};
-pub use age::Preconditioned;
 use backend::Backend;
 use blkmq_core::{HwQueue, Instant, IoFlags};
 use blkmq_engine::{
@@ -33,7 +29,7 @@ use blkmq_engine::{
 pub use ftl::FlashStats;
 pub use geometry::{Geometry, Rate, Timing, UNIT};
 pub use params::FlashParams;
-pub use reclaim::Watermarks;
+pub use reclaim::{Preconditioned, Watermarks};
 use requests::Command;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};

@@ -2,11 +2,10 @@
 //! parameters. `read.rs` reads, rounds and clamps them.
 //!
 //! The device's page (`doc/flash.md`) has the sources of the figures, and compares the model with the published results
-//! of each drive; `tests/flash.rs` checks the comparison.
+//! of each drive; `tests/published.rs` checks the comparison.
 
-use super::age::Preconditioned;
 use super::geometry::{Geometry, Timing, UNIT};
-use super::reclaim::Watermarks;
+use super::reclaim::{Preconditioned, Watermarks};
 use crate::basics;
 use blkmq_core::Limits;
 use blkmq_engine::{DEFAULT_TIMEOUT, DeviceShape, WriteCache};

@@ -3,11 +3,9 @@
 //! A preset is a list of pairs, too, which is read first. A value that is changed or has no effect is reported in a
 //! note; an invalid one is an error.
 
-use super::age::Preconditioned;
 use super::geometry::{Geometry, Rate, Timing, UNIT};
-use super::params;
-use super::params::{FlashParams, Preset};
-use super::reclaim::Watermarks;
+use super::params::{self, FlashParams, Preset};
+use super::reclaim::{Preconditioned, Watermarks};
 use crate::basics::{self, Basics, parameter};
 use crate::{MachineShape, ParamError, Parameter};
 use blkmq_core::{Given, Nanos, PairError, Unit};

@@ -1,11 +1,10 @@
 //! Tests of the translation layer against a naive twin, and of the whole device with time controlled by the test.
 
-use super::age::Writer;
 use super::backend::Backend;
 use super::ftl::{Ftl, Place, Stream};
 use super::geometry::Geometry;
 use super::params::FlashParams;
-use super::reclaim::{Reclaim, Step, Watermarks};
+use super::reclaim::{Reclaim, Step, Watermarks, Writer};
 use super::requests::Command;
 use crate::{MachineShape, registry};
 use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng, Tag};

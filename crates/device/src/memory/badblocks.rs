@@ -1,6 +1,6 @@
 //! Bad blocks: ranges of failing sectors, in the notation of null_blk's `badblocks` attribute.
 //!
-//! Only stores the ranges; `command.rs` decides how a request fails.
+//! Only stores the ranges; `store.rs` decides how a request fails.
 
 use std::collections::BTreeMap;
 

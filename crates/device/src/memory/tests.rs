@@ -1,7 +1,6 @@
 use super::image::Extent;
-use super::params::PARAMETERS;
 use super::store::{Landing, Store};
-use super::*;
+use super::{PARAMETERS, *};
 use crate::{Device, registry};
 use blkmq_core::Rng;
 use blkmq_engine::WriteCache;

@@ -1,26 +1,32 @@
 //! The null device: completes every request and stores no data, with null_blk's parameters.
 //!
-//! Its page (`doc/null.md`) describes the model and its limits. It has two kinds of hardware queue: inline ones for
-//! `irqmode=0` with every feature off, which must cost nothing since the block layer is measured with them, and
-//! modelled ones for all other settings.
+//! Its page (`doc/null.md`) describes the model and its limits. It has two kinds of hardware queue: inline ones
+//! (`InlineQueue`) for `irqmode=0` with every feature off, which must cost nothing since the block layer is measured
+//! with them, and modelled ones (`NullQueue`) for all other settings.
 //!
-//! `Faults` chooses the faults of requests to a hardware queue, and `queue.rs` performs them. At most one fault applies
+//! `Faults` chooses the faults of requests to a hardware queue, and the queue performs them. At most one fault applies
 //! to an attempt, in the order of [`FaultPlan`]'s fields; later fault points do not count that attempt.
+//!
+//! Invariant: a refusal with DEV_RESOURCE leaves a request inside the queue, or a time in `retry_at` at which there is
+//! room. A lost request has no time: it stays until it times out and the engine asks for it.
+//!
+//! The cap (`mbps`) is a budget of bytes that all hardware queues share, refilled every 20 ms. A request passes while
+//! the budget is above zero and may overdraw it; the next refills pay the debt. So a request larger than a refill
+//! passes too, and the long-run rate equals the cap to the byte. Unused budget is not saved beyond one refill. Hardware
+//! queues do not share fairly: the first to ask after a refill is served first.
 
-mod inline;
 mod params;
-mod queue;
 
-use crate::description::{About, Argument, Description};
+pub use crate::basics::IrqMode;
+use crate::basics::Ring;
+use crate::description::{About, Argument, Description, Parts};
 use crate::fault::{self, Fault, FaultPoint};
-use crate::parts::Parts;
-pub use crate::service::IrqMode;
-use crate::{ArrivalLog, DeviceError, MachineShape};
-use blkmq_core::{HwQueue, Rng};
-use blkmq_engine::DeviceQueues;
-use inline::InlineQueue;
+use crate::{Answer, ArrivalLog, DeviceError, MachineShape};
+use blkmq_core::{HwQueue, Instant, IoError, Nanos, Op, Rng, SECTOR_SIZE, Tag};
+use blkmq_engine::{
+    BioTable, Busy, DeviceQueue, DeviceQueues, Enqueued, Expiry, Finished, Inflight, Verdict,
+};
 pub use params::{DEV_RESOURCE_DELAY, NullParams, REQUEST_TIMEOUT};
-use queue::{Bandwidth, NullQueue};
 use std::sync::{Arc, Mutex};
 
 /// The device for lists and messages.
@@ -143,6 +149,238 @@ impl Faults {
         }
         strikes(&mut self.timeout).then_some(Strike::Lose)
     }
+}
+
+/// A lost request, which stays inside the queue.
+struct Lost {
+    rq: Inflight,
+    /// The remaining number of timer resets.
+    resets: u32,
+}
+
+/// The fate of a request that is taken.
+enum Fate {
+    Serve,
+    Lose,
+    /// Have it issued again, with this verdict.
+    AskBack(Verdict),
+}
+
+struct NullQueue {
+    irqmode: IrqMode,
+    /// The completion mode of writes, if they have their own service time.
+    write: IrqMode,
+    service_limit: Option<u32>,
+    timeout_resets: u32,
+    bandwidth: Option<Arc<Mutex<Bandwidth>>>,
+    faults: Option<Faults>,
+    log: Option<ArrivalLog>,
+    /// Requests in service; the front ends first.
+    serving: Ring<()>,
+    /// Lost requests; few.
+    lost: Vec<Lost>,
+    /// Requests to be requeued at the next reap.
+    asked_back: Vec<Finished>,
+    /// The time at which the last refused request may be retried, if it is known.
+    retry_at: Option<Instant>,
+}
+
+impl NullQueue {
+    fn new(
+        params: &NullParams,
+        hw: HwQueue,
+        bandwidth: Option<Arc<Mutex<Bandwidth>>>,
+        log: Option<ArrivalLog>,
+    ) -> Self {
+        let faults = &params.faults;
+        let serving = if params.irqmode == IrqMode::Inline { 0 } else { params.hw_queue_depth };
+        Self {
+            irqmode: params.irqmode,
+            write: params.write_time.map_or(params.irqmode, IrqMode::Timer),
+            service_limit: params.service_limit,
+            timeout_resets: params.timeout_resets,
+            bandwidth,
+            faults: (!faults.is_empty()).then(|| Faults::new(faults, params.seed, hw)),
+            log,
+            serving: Ring::with_capacity(serving),
+            lost: Vec::new(),
+            asked_back: Vec::new(),
+            retry_at: None,
+        }
+    }
+
+    /// Decides the fate of `rq` without touching it.
+    fn admit(&mut self, now: Instant, rq: &Inflight) -> Result<Fate, Busy> {
+        self.retry_at = None;
+        if let Some(limit) = self.service_limit
+            && self.inside(now) >= limit as usize
+        {
+            // The first request in service leaves at the time that `next_event` returns, and a lost request when the
+            // engine asks for it.
+            return Err(Busy::DevResource);
+        }
+        match self.faults.as_mut().and_then(Faults::draw) {
+            Some(Strike::Resource) => Err(Busy::Resource),
+            Some(Strike::DevResource) => {
+                // A request that has already ended will be reaped before the refused one is retried, so it cannot
+                // fulfil the promise.
+                if self.serving.last().is_none_or(|last| last <= now) {
+                    self.retry_at = Some(now + DEV_RESOURCE_DELAY);
+                }
+                Err(Busy::DevResource)
+            }
+            Some(Strike::Requeue) => Ok(Fate::AskBack(Verdict::Requeue)),
+            Some(Strike::RequeueTail) => Ok(Fate::AskBack(Verdict::RequeueTail)),
+            Some(Strike::Lose) => Ok(Fate::Lose),
+            None => self.pay(now, rq).map(|()| Fate::Serve),
+        }
+    }
+
+    /// The number of requests that have not ended by `now`.
+    fn inside(&self, now: Instant) -> usize {
+        let (serving, _) = self.serving.inside(now);
+        serving + self.lost.len()
+    }
+
+    /// Charges the bandwidth budget for the data of `rq`; discards and flushes have none.
+    fn pay(&mut self, now: Instant, rq: &Inflight) -> Result<(), Busy> {
+        let Some(bandwidth) = &self.bandwidth else { return Ok(()) };
+        if !matches!(rq.op(), Op::Read | Op::Write) {
+            return Ok(());
+        }
+        let bytes = u64::from(rq.sectors()) * u64::from(SECTOR_SIZE);
+        let mut bandwidth = bandwidth.lock().expect("no panic happens under this lock");
+        bandwidth.take(now, bytes).map_err(|refill| {
+            self.retry_at = Some(refill);
+            Busy::DevResource
+        })
+    }
+
+    #[inline]
+    fn serve(&mut self, now: Instant, rq: Inflight) -> Enqueued {
+        let mode = if rq.op() == Op::Write { self.write } else { self.irqmode };
+        let Some(until) = mode.end(now) else { return Enqueued::Done(rq, Ok(())) };
+        self.serving.push(until, rq, ());
+        Enqueued::Accepted
+    }
+}
+
+impl<P> DeviceQueue<P> for NullQueue {
+    fn enqueue(&mut self, now: Instant, _: &BioTable<P>, rq: Inflight) -> Enqueued {
+        let decision = self.admit(now, &rq);
+        if let Some(log) = &self.log {
+            let answer =
+                decision.as_ref().map_or_else(|busy| Answer::from(*busy), |_| Answer::Taken);
+            log.record(now, &rq, answer);
+        }
+        match decision {
+            Ok(Fate::Serve) => return self.serve(now, rq),
+            Ok(Fate::Lose) => self.lost.push(Lost { rq, resets: self.timeout_resets }),
+            Ok(Fate::AskBack(verdict)) => self.asked_back.push(Finished { rq, verdict }),
+            Err(busy) => return Enqueued::Busy(rq, busy),
+        }
+        Enqueued::Accepted
+    }
+
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
+        let mut ended = self.serving.drain(now);
+        // Written in place: pushing a verdict would first store it beside a copy of the token, and read both back.
+        out.resize_with(out.len() + ended.len(), || {
+            let rq = ended.next().expect("as many as were counted").rq;
+            Finished { rq, verdict: Verdict::Done(Ok(())) }
+        });
+        drop(ended);
+        if !self.asked_back.is_empty() {
+            out.append(&mut self.asked_back);
+        }
+    }
+
+    /// Gives up a lost request whose resets are used up. Any other request will be returned, however slow it is.
+    fn timed_out(&mut self, _: Instant, tag: Tag) -> Expiry {
+        let Some(at) = self.lost.iter().position(|lost| lost.rq.tag() == tag) else {
+            return Expiry::ResetTimer;
+        };
+        if let Some(left) = self.lost[at].resets.checked_sub(1) {
+            self.lost[at].resets = left;
+            return Expiry::ResetTimer;
+        }
+        Expiry::Done(self.lost.swap_remove(at).rq, Err(IoError::TIMED_OUT))
+    }
+
+    /// Never `None`: this device always knows its next event. [`Instant::MAX`] if there is none.
+    fn next_event(&self) -> Option<Instant> {
+        if !self.asked_back.is_empty() {
+            return Some(Instant::ZERO);
+        }
+        let ends = self.serving.first();
+        Some(ends.into_iter().chain(self.retry_at).min().unwrap_or(Instant::MAX))
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.serving.abandon(out);
+        out.extend(self.asked_back.drain(..).map(|back| back.rq));
+        out.extend(self.lost.drain(..).map(|lost| lost.rq));
+    }
+}
+
+/// Time between refills.
+const QUANTUM: Nanos = Nanos::from_millis(20);
+/// Refills in a second.
+const REFILLS: i64 = 50;
+
+/// Counts in fiftieths of a byte, so that a refill at M MiB/s is a whole number: `M << 20`.
+#[derive(Debug)]
+pub(super) struct Bandwidth {
+    refill: i64,
+    left: i64,
+    /// The quantum since the epoch up to which the budget has been refilled.
+    quantum: u64,
+}
+
+impl Bandwidth {
+    /// Creates a full budget of `mbps` MiB/s.
+    ///
+    /// # Panics
+    /// If `mbps` is zero, which means no cap.
+    pub(super) fn new(mbps: u32) -> Self {
+        assert!(mbps > 0, "a cap of zero would never let anything through");
+        let refill = i64::from(mbps) << 20;
+        Self { refill, left: refill, quantum: 0 }
+    }
+
+    /// Pays for `bytes`, or returns the time at which the budget is positive again.
+    pub(super) fn take(&mut self, now: Instant, bytes: u64) -> Result<(), Instant> {
+        // Each hardware queue passes its own clock, so `now` may be slightly earlier than in the previous call.
+        let quantum = now.as_nanos() / QUANTUM.0;
+        let passed = quantum.saturating_sub(self.quantum);
+        if passed > 0 {
+            let refills = i64::try_from(passed).unwrap_or(i64::MAX).saturating_mul(self.refill);
+            self.left = self.left.saturating_add(refills).min(self.refill);
+            self.quantum = quantum;
+        }
+        if self.left > 0 {
+            self.left -= bytes as i64 * REFILLS;
+            return Ok(());
+        }
+        let missing = -self.left / self.refill + 1;
+        Err(Instant::from_nanos((self.quantum + missing as u64) * QUANTUM.0))
+    }
+}
+
+struct InlineQueue;
+
+impl<P> DeviceQueue<P> for InlineQueue {
+    fn enqueue(&mut self, _: Instant, _: &BioTable<P>, rq: Inflight) -> Enqueued {
+        Enqueued::Done(rq, Ok(()))
+    }
+
+    fn reap(&mut self, _: Instant, _: &BioTable<P>, _: &mut Vec<Finished>) {}
+
+    fn next_event(&self) -> Option<Instant> {
+        Some(Instant::MAX)
+    }
+
+    fn abandon(&mut self, _: &mut Vec<Inflight>) {}
 }
 
 #[cfg(test)]

@@ -5,10 +5,9 @@
 //! invalid one is an error.
 
 use super::FaultPlan;
-use crate::basics::{Basics, clamp, parameter};
+use crate::basics::{self, Basics, IrqMode, clamp, parameter};
 use crate::fault::{self, Fault};
-use crate::service::IrqMode;
-use crate::{MachineShape, ParamError, Parameter, basics};
+use crate::{MachineShape, ParamError, Parameter};
 use blkmq_core::{Given, Limits, Nanos, PairError, Unit};
 use blkmq_engine::{DeviceShape, WriteCache};
 

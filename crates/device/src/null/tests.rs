@@ -164,3 +164,37 @@ fn the_default_scheduler_is_that_of_linux() {
     assert_eq!(scheduler("submit_queues=2"), "none");
     assert_eq!(scheduler("submit_queues=2,shared_tags=1"), "mq-deadline");
 }
+
+fn at(ms: u64) -> Instant {
+    Instant::ZERO + Nanos::from_millis(ms)
+}
+
+#[test]
+fn a_refusal_names_the_first_refill_that_pays_the_debt() {
+    // 1 MiB/s: 20971.52 bytes in a quantum.
+    let mut cap = Bandwidth::new(1);
+    assert_eq!(cap.take(at(0), 20_972), Ok(()), "the budget may be overdrawn by the last request");
+    assert_eq!(cap.take(at(1), 1), Err(at(20)));
+    assert_eq!(cap.take(at(20), 60_000), Ok(()));
+    // A debt of 39029 bytes: two refills give 41943.
+    assert_eq!(cap.take(at(20), 1), Err(at(60)));
+    assert_eq!(cap.take(at(59), 1), Err(at(60)));
+    assert_eq!(cap.take(at(60), 1), Ok(()));
+}
+
+#[test]
+fn budget_is_not_saved_while_idle() {
+    let mut cap = Bandwidth::new(1);
+    let mut passed = 0;
+    while cap.take(at(10_000), 512).is_ok() {
+        passed += 512;
+    }
+    assert_eq!(passed, 20_971_u64.div_ceil(512) * 512);
+}
+
+#[test]
+fn a_queue_whose_clock_is_behind_gets_no_second_refill() {
+    let mut cap = Bandwidth::new(1);
+    assert_eq!(cap.take(at(40), 30_000), Ok(()));
+    assert_eq!(cap.take(at(20), 1), Err(at(60)));
+}
