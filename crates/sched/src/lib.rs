@@ -57,7 +57,6 @@ extern crate alloc;
 #[cfg(feature = "bfq")]
 pub mod bfq;
 pub mod deadline;
-mod env;
 pub mod floors;
 pub mod forecast;
 pub mod goals;
@@ -78,7 +77,6 @@ mod sorted;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
-pub use env::{Common, Governor, NoEnv, PolicyEnv, Shape, StatsLevel};
 pub use floors::{FloorCause, FloorReport, FloorState, Floors};
 pub use forecast::{Forecast, Outlook};
 pub use goals::{Goal, GoalKind, GoalReport, GoalState, Goals, Taken};
@@ -87,7 +85,7 @@ pub use groups::{About, Capacity, Direction, Event, GroupChange, Guarantee, Note
 pub use observed::{Observed, Observer};
 pub use options::{Attribute, OptionError, Options, Unit};
 pub use policy::{
-    Admission, At, Bypass, Cx, Done, Factory, Facts, Fresh, Grown, PLUG, Pick, Scheduler, Scope,
-    Used,
+    Admission, At, Bypass, Common, Cx, Done, Factory, Facts, Fresh, Governor, Grown, NoEnv, PLUG,
+    Pick, PolicyEnv, Scheduler, Scope, Shape, StatsLevel, Used,
 };
 pub use requests::Requests;

@@ -4,13 +4,12 @@
 //! State, and conclusions from it. The events are in the files named after them: `arrive.rs` and `serve.rs`.
 
 use super::Senders;
-use super::burst::FORGIVEN;
 use super::habits::{IoShare, Seeks, ThinkTime};
-use super::injection::Injection;
-use super::raising::{LONG_IDLE, Looks, Raising, SOFT_RT_RATE, SOFT_RT_SLACK};
-use super::waker::Waker;
+use super::injection::{Injection, Waker};
+use super::raising::{FORGIVEN, LONG_IDLE, Looks, Raising, SOFT_RT_RATE, SOFT_RT_SLACK};
 use super::wf2q::Class;
-use blkmq_core::{self as core_types, Instant, IoPrio, Nanos, RequestId};
+use blkmq_core as core_types;
+use blkmq_core::{Instant, IoPrio, Nanos, RequestId};
 
 /// No lane.
 pub(super) const NO_LANE: u32 = u32::MAX;

@@ -1,14 +1,12 @@
 //! All queues, with their places on the service tree, and the counts of the busy ones.
 
 use super::QueueRef;
-use super::burst::Burst;
-use super::device::Device;
-use super::groups::Groups;
+use super::device::{Device, PeakRate};
+use super::groups::{Groups, Weights};
+use super::injection::SOON;
 use super::queue::{NONE, Queue};
-use super::rate::PeakRate;
+use super::raising::Burst;
 use super::tunables::Tunables;
-use super::waker::SOON;
-use super::weights::Weights;
 use super::wf2q::{Class, From, Keep, ROOT, Wf2q, When};
 use crate::{Cx, Event};
 use alloc::boxed::Box;

@@ -8,7 +8,7 @@ use super::domain::{
     PERIOD, SINCE, bucket_counter, percentile, total,
 };
 use super::learner::{Learner, Lesson, Progress};
-use super::options::{Adaptive, Tunables};
+use super::{Adaptive, Tunables};
 use crate::{Governor, Options};
 use blkmq_core::{Instant, Nanos};
 
