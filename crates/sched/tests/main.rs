@@ -1,7 +1,6 @@
 //! Every file of tests here, in one program. `cargo test -p blkmq-sched --test all kyber::` runs one folder.
 
 mod bfq;
-mod conformance;
 mod differential;
 mod kyber;
 mod mclock;

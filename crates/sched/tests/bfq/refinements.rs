@@ -1,7 +1,7 @@
 //! Merging and splitting of queues, injection, and wakers: the rules one by one, where the comparison with the twin
 //! meets them by chance.
 
-use super::common::{
+use super::{
     Client, Path, With, World, disk, driver, factory, issue_owner, ms, put, put_all, read, us,
     write,
 };

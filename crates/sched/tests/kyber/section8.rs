@@ -1,10 +1,13 @@
 //! Section 8, "How to test this", line by line. The engine's tests show that no wake-up is lost between threads (line
-//! 2); the policy's half of it is here.
+//! 2); the policy's half of it is here. Also the bound that `doc/kyber.md` promises, under loads drawn to strain it,
+//! many owners, and new requests at the head; and plugs that leave in one step: which ones do, and the state that they
+//! leave behind. That they leave as they would one by one is shown by the comparison with the twin.
 
-use super::common::{Fleet, NR_REQUESTS, OPS, TOKENS, driver, governed, ms, owned, us};
-use blkmq_core::{IoFlags, IoMeta, Nanos, Op, RequestId, Rng};
-use blkmq_sched::testkit::Driver;
-use blkmq_sched::{At, Pick, Used};
+use super::{Fleet, NR_REQUESTS, OPS, TOKENS, driver, factory, governed, ms, owned, us};
+use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Nanos, Op, Owner, RequestId, Rng};
+use blkmq_sched::testkit::{Checked, Driver, LocalEnv};
+use blkmq_sched::{Admission, At, Cx, Fresh, Options, Pick, Requests, Scheduler, Used};
+use std::collections::BTreeMap;
 
 /// Letters of the next `n` requests, each of which completes at once and is followed by another of its domain.
 fn turns(d: &mut Driver, n: usize) -> String {
@@ -346,7 +349,7 @@ fn s8_11_no_token_is_lost_in_a_million_operations() {
 
 #[test]
 fn s8_12_async_io_has_three_quarters_of_the_scheduler_tags() {
-    let d = Driver::of(super::common::factory(), 256, "");
+    let d = Driver::of(factory(), 256, "");
     assert_eq!(d.shown("async_depth"), 192);
     let used = |unsynced| Used { of: 256, all: unsynced, limited: unsynced, unsynced };
     let of = |op, flags| IoMeta { flags, ..IoMeta::new(op, 0, 8) };
@@ -363,7 +366,7 @@ fn s8_12_async_io_has_three_quarters_of_the_scheduler_tags() {
     assert!(d.admits_with(&of(Op::Write, IoFlags::NONE), synced));
     // The limit that does not exempt sync writes is not used.
     assert_eq!(d.facts().async_depth, None);
-    let depth = |nr| Driver::of(super::common::factory(), nr, "").shown("async_depth");
+    let depth = |nr| Driver::of(factory(), nr, "").shown("async_depth");
     assert_eq!([1, 2, 4, 255, NR_REQUESTS].map(depth), [1, 1, 3, 191, 768]);
 }
 
@@ -388,4 +391,200 @@ fn s4_a_request_fused_with_a_staged_one_takes_its_place_there() {
     assert_eq!((d.shown("read_waiting"), d.shown("read_staged")), (1, 1));
     assert!(!d.may_merge(late, d.meta(late)));
     assert_eq!([d.issue(), d.issue()], [late, later]);
+}
+
+struct Waiting {
+    domain: usize,
+    /// Requests that were staged when it arrived.
+    ahead: u64,
+    /// Requests in its domain when it was staged, if it is.
+    together: Option<u64>,
+    /// Picks of its domain since it arrived.
+    passed: u64,
+}
+
+fn shown(d: &Driver, domain: usize, what: &str) -> u64 {
+    d.shown(&format!("{}_{what}", ["read", "write", "discard", "other"][domain]))
+}
+
+/// Picks a request and checks that its wait was within the bound; returns its domain, and its wait in percent of the
+/// bound.
+fn pick(d: &mut Driver, waiting: &mut BTreeMap<RequestId, Waiting>) -> Option<(usize, u64)> {
+    let before =
+        [0, 1, 2, 3].map(|domain| (shown(d, domain, "staged"), shown(d, domain, "waiting")));
+    let Pick::Issue(rq) = d.pick() else { return None };
+    let domain = OPS.iter().position(|op| *op == d.meta(rq).op).expect("one of the four");
+    let (staged, gathered) = before[domain];
+    for other in waiting.values_mut().filter(|other| other.domain == domain) {
+        other.passed += 1;
+        if staged == 0 {
+            other.together = other.together.or(Some(gathered));
+        }
+    }
+    let Waiting { ahead, together, passed, .. } = waiting.remove(&rq).expect("it was inserted");
+    let bound = ahead + together.expect("what leaves was staged");
+    assert!(passed <= bound, "{passed} picks against {bound}");
+    Some((domain, 100 * passed / bound))
+}
+
+#[test]
+fn no_request_waits_longer_than_the_page_says() {
+    let mut closest = [0; 4];
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let mut d = driver("");
+        let mut waiting = BTreeMap::new();
+        let most = 1 + rng.below(100) as usize;
+        for _ in 0..1_000 {
+            while waiting.len() < most {
+                let domain = rng.below(4) as usize;
+                let at = if rng.chance(1, 4) { At::Head } else { At::Tail };
+                let ahead = shown(&d, domain, "staged");
+                let rq = owned(&mut d, rng.below(70) as u32, OPS[domain], at);
+                waiting.insert(rq, Waiting { domain, ahead, together: None, passed: 0 });
+            }
+            if let Some((domain, percent)) = pick(&mut d, &mut waiting) {
+                closest[domain] = closest[domain].max(percent);
+            }
+            while d.issued().len() > 3 {
+                let rq = d.issued()[0];
+                d.complete(rq);
+            }
+        }
+    }
+    assert_eq!(closest, [100; 4], "a bound that nothing comes near proves little");
+}
+
+#[test]
+fn a_domain_that_has_tokens_is_picked_from_in_any_26_picks() {
+    let mut furthest = 0;
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let mut d = driver("");
+        let mut since = [0; 4];
+        for _ in 0..2_000 {
+            let domain = rng.below(4) as usize;
+            // Bursts, so that domains run dry and turns end early.
+            let burst = if d.held().len() < 200 && rng.chance(1, 8) { rng.below(40) } else { 0 };
+            for _ in 0..burst {
+                d.insert(OPS[domain], 0);
+            }
+            let waits = [0, 1, 2, 3]
+                .map(|domain| shown(&d, domain, "staged") + shown(&d, domain, "waiting") > 0);
+            let Pick::Issue(rq) = d.pick() else { continue };
+            for domain in 0..4 {
+                let picked = OPS[domain] == d.meta(rq).op;
+                since[domain] = if picked || !waits[domain] { 0 } else { since[domain] + 1 };
+                furthest = furthest.max(since[domain]);
+            }
+            d.complete(rq);
+        }
+    }
+    assert_eq!(furthest, 25);
+}
+
+/// An instance with 16 tags, of which async I/O may hold 12, and its requests.
+struct Alone {
+    policy: Checked,
+    requests: Requests,
+    env: LocalEnv,
+}
+
+impl Alone {
+    fn new(options: &str) -> Self {
+        let options = Options::parse(factory().attributes, options).expect("valid options");
+        let shape = Driver::shape(16);
+        Self {
+            policy: Checked::checking((factory().build)(&shape, &options)),
+            requests: Requests::new(16),
+            env: LocalEnv::of(factory(), &shape, &options),
+        }
+    }
+
+    /// Does a plug of `metas` leave in one step, while this many async requests have tags?
+    fn leaves(&mut self, metas: &[IoMeta], unsynced: u32) -> bool {
+        let ids: Vec<RequestId> =
+            metas.iter().map(|meta| self.requests.alloc(*meta).expect("a slot is free")).collect();
+        let used = Used { of: 16, all: unsynced, limited: unsynced, unsynced };
+        let fresh = Fresh { rqs: &ids, hw: HwQueue(0), used: Some(used) };
+        let mut order = [u8::MAX; 16];
+        let cx = Cx::new(Instant::ZERO, &self.requests, &self.env);
+        let left = self.policy.admit(&cx, &fresh, &mut order) == Admission::Issued;
+        if left {
+            let identity: Vec<u8> = (0..ids.len() as u8).collect();
+            assert_eq!(order[..ids.len()], identity, "in the order of submission");
+            self.env.settle_all(&ids);
+        } else {
+            for id in &ids {
+                self.requests.free(*id);
+            }
+        }
+        left
+    }
+}
+
+fn writes(n: u64) -> Vec<IoMeta> {
+    (0..n).map(|at| IoMeta::new(Op::Write, 64 * at, 8)).collect()
+}
+
+#[test]
+fn each_request_of_a_plug_has_a_token_and_none_is_taken_for_a_plug_that_stays() {
+    let mut alone = Alone::new("");
+    assert!(alone.leaves(&writes(5), 0));
+    assert_eq!(alone.env.out()[1], 5);
+    alone.env.set_tokens(1, 9);
+    assert!(!alone.leaves(&writes(5), 0), "four tokens are left");
+    assert_eq!(alone.env.out()[1], 5);
+    assert!(alone.leaves(&writes(4), 0));
+    assert_eq!(alone.env.out()[1], 9);
+}
+
+/// Another submitter may have staged a single request.
+#[test]
+fn a_plug_of_one_stays_without_a_token_and_is_not_held() {
+    let mut alone = Alone::new("");
+    alone.env.set_tokens(1, 0);
+    assert!(!alone.leaves(&writes(1), 0));
+    assert!(alone.policy.observer().held().is_empty());
+    alone.policy.inspect(&mut |name, value| assert!(!name.ends_with("_waiting") || value == 0));
+    alone.env.set_tokens(1, 1);
+    assert!(alone.leaves(&writes(1), 0));
+}
+
+#[test]
+fn a_plug_stays_that_has_two_kinds_or_no_time() {
+    let mut mixed = writes(3);
+    mixed[2].op = Op::Read;
+    assert!(!Alone::new("").leaves(&mixed, 0));
+    let mut owners = writes(3);
+    owners[1].owner = Owner(1);
+    assert!(Alone::new("").leaves(&owners, 0), "owners do not matter");
+    let adaptive = Alone::new("adaptive=1");
+    assert!(!adaptive.policy.facts().takes_plugs);
+    assert!(Alone::new("").policy.facts().takes_plugs);
+}
+
+#[test]
+fn async_requests_of_a_plug_have_three_quarters_of_the_tags_and_no_more() {
+    let mut alone = Alone::new("");
+    assert!(!alone.leaves(&writes(5), 8));
+    assert!(alone.leaves(&writes(4), 8));
+    let sync: Vec<IoMeta> =
+        writes(8).into_iter().map(|meta| IoMeta { flags: IoFlags::SYNC, ..meta }).collect();
+    assert!(alone.leaves(&sync, 12), "no submitter waits behind async I/O");
+}
+
+/// Turns have 16 reads and 8 writes, whether these come one by one or in plugs.
+#[test]
+fn turns_go_on_through_plugs() {
+    let mut d = driver("");
+    let shown = |d: &Driver| (d.shown("current_domain"), d.shown("batching"));
+    let picked = |picks: Vec<Pick>| picks.iter().all(|pick| matches!(pick, Pick::Issue(_)));
+    assert!(picked(d.admit(&writes(5))));
+    assert_eq!(shown(&d), (1, 5));
+    assert!(picked(d.admit(&writes(3))));
+    assert_eq!(shown(&d), (1, 8), "a full turn");
+    assert!(picked(d.admit(&writes(10))));
+    assert_eq!(shown(&d), (1, 2), "a turn of eight, and two of another");
+    assert_eq!(d.shown("write_dispatched"), 18);
 }

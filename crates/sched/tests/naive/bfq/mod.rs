@@ -7,19 +7,14 @@
 //! and priorities; no table, tree, count or decision.
 
 mod arrival;
-mod idle;
-mod inject;
-mod join;
-mod raise;
 mod turns;
 pub mod wf2q;
 
+use arrival::{Filed, Injection, Sampling, Waker};
 use blkmq_core::{GroupIndex, HwQueue, Instant, IoFlags, IoMeta, IoPrio, Nanos, Owner, RequestId};
 use blkmq_sched::bfq::values::{IoShare, PeakRate, Priority, Seeks, ThinkTime, Tunables};
 use blkmq_sched::bfq::wf2q::{Class, ROOT};
 use blkmq_sched::{At, Cx, Done, Facts, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used};
-use inject::{Injection, Sampling, Waker};
-use join::Filed;
 use std::collections::BTreeMap;
 use wf2q::{Bug, Naive};
 

@@ -1,10 +1,10 @@
-//! Turns in the twin: sections 6 to 8.
+//! Turns in the twin: sections 6 to 8; idling and groups (sections 10 and 17), raising and bursts (sections 9 and 13).
 
-use super::{Place, Request, Twin};
-use blkmq_core::{Instant, Nanos, RequestId};
+use super::{Place, Request, Sender, Twin};
+use blkmq_core::{GroupIndex, Instant, Nanos, RequestId};
 use blkmq_sched::Cx;
 use blkmq_sched::bfq::values::Dispatch;
-use blkmq_sched::bfq::wf2q::{Class, Keep, ROOT, When};
+use blkmq_sched::bfq::wf2q::{Class, From, Keep, ROOT, When};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
@@ -208,7 +208,7 @@ impl Twin {
         }
     }
 
-    pub(super) fn retire(&mut self, queue: usize) {
+    fn retire(&mut self, queue: usize) {
         if self.tunables.low_latency {
             self.ran_empty(queue);
         }
@@ -392,5 +392,273 @@ impl Twin {
             }
         };
         claim(queue) > claim(other)
+    }
+}
+
+impl Twin {
+    pub(super) fn asymmetric(&self, queue: usize) -> bool {
+        let classes = Class::ALL.map(|c| self.busy().into_iter().any(|q| self.class(q) == c));
+        if self.groups_pending() > 1 || classes.into_iter().filter(|c| *c).count() > 1 {
+            return true;
+        }
+        let ordinary = self.pending().into_iter().filter(|q| self.q(*q).factor == 1);
+        let weights: Vec<(usize, u32)> =
+            ordinary.map(|q| (q, self.q(q).priority.weight())).collect();
+        let least = weights.iter().map(|(_, w)| *w).min();
+        let differ = weights.iter().any(|(_, w)| Some(*w) != least);
+        let its = weights.iter().find(|(q, _)| *q == queue).map(|(_, w)| *w);
+        differ && (its.is_none() || its != least)
+    }
+
+    pub(super) fn boosts(&self, queue: usize) -> bool {
+        let q = self.q(queue);
+        let serial = self.device_queues == Some(false);
+        let steady = !q.seeks.is_seeky() && q.share.is_bound() && q.short_think;
+        let faster = match (self.rotational, serial) {
+            (true, true) => true,
+            (false, false) => false,
+            _ => steady,
+        };
+        faster && self.raised_busy() == 0
+    }
+
+    fn needed(&self, queue: usize) -> bool {
+        let busy = self.busy().len();
+        let raised = self.q(queue).factor > 1
+            && (self.raised_busy() < busy || self.in_driver() >= self.in_flight(queue) + 4);
+        self.has_sender(queue) && (raised || self.asymmetric(queue) || busy == 1)
+    }
+
+    pub(super) fn better_to_idle(&self, queue: usize) -> bool {
+        if !self.has_sender(queue) {
+            return false;
+        }
+        let never = self.tunables.slice_idle == Nanos::ZERO
+            || !self.q(queue).sync
+            || self.class(queue) == Class::Idle;
+        self.tunables.strict || (!never && (self.boosts(queue) || self.needed(queue)))
+    }
+
+    fn sample_device(&mut self) {
+        self.device_most = self.device_most.max(self.in_driver());
+        if !self.rotational || self.device_queues == Some(true) {
+            return;
+        }
+        if self.in_driver() + self.all_waiting() <= 3 {
+            return;
+        }
+        if let Some(q) = self.serving
+            && self.q(q).short_think
+            && self.in_flight(q) + self.waiting(q) < 3
+            && self.in_driver() < 3
+        {
+            return;
+        }
+        self.device_samples += 1;
+        if self.device_samples == 33 {
+            self.device_queues = Some(self.device_most > 3);
+            (self.device_samples, self.device_most) = (0, 0);
+        }
+    }
+}
+
+/// Groups.
+impl Twin {
+    pub(super) fn level_of(&self, group: GroupIndex) -> u32 {
+        self.levels.get(&group).copied().unwrap_or(ROOT)
+    }
+
+    pub(super) fn move_queue(&mut self, queue: usize, level: u32) {
+        let id = queue as u32;
+        if self.engine.level(id) == level {
+            return;
+        }
+        if self.serving == Some(queue) {
+            self.expire(Reason::Preempted);
+        }
+        if self.queues[queue].is_none() {
+            return;
+        }
+        let busy = self.q(queue).busy;
+        if busy {
+            self.engine.deactivate(id, Keep::Nothing, When::Waiting, self.now);
+        }
+        self.engine.move_to(id, level);
+        if busy {
+            self.engine.activate(id, From::Now, self.now);
+            self.q_mut(queue).waiting_since = self.now;
+        }
+        self.refile(queue);
+    }
+
+    pub(super) fn remove_group(&mut self, group: GroupIndex) {
+        let Some(level) = self.levels.get(&group).copied() else { return };
+        let Some(parent) = self.engine.parent(level) else { return };
+        self.senders.retain(|sender, _| !matches!(sender, Sender::Async(l, _) if *l == level));
+        let mut all: Vec<usize> = self.existing().collect();
+        all.sort_by_key(|q| (!self.q(*q).busy, self.q(*q).busy_number));
+        for q in all {
+            if self.engine.level(q as u32) == level {
+                self.free_if_unused(q);
+            }
+            if self.queues[q].is_some() && self.engine.level(q as u32) == level {
+                self.move_queue(q, parent);
+            }
+        }
+        self.engine.remove_level(level);
+        self.levels.values_mut().filter(|l| **l == level).for_each(|l| *l = parent);
+    }
+
+    pub(super) fn free_if_unused(&mut self, queue: usize) {
+        let none_left = self.requests.iter().all(|r| r.queue != queue);
+        let exists = self.queues[queue].is_some();
+        if exists && none_left && !self.has_sender(queue) && self.serving != Some(queue) {
+            if self.q(queue).busy {
+                self.retire(queue);
+            }
+            self.engine.forget(queue as u32);
+            self.queues[queue] = None;
+            self.burst_leave(queue);
+        }
+    }
+}
+
+impl Twin {
+    /// Passes the wanted class and weight of a queue to the engine.
+    pub(super) fn want(&mut self, queue: usize) {
+        let (priority, factor) = (self.q(queue).priority, self.q(queue).factor);
+        self.engine.want(queue as u32, priority.class, priority.weight() * factor, factor);
+    }
+
+    fn set_factor(&mut self, queue: usize, factor: u32) {
+        self.q_mut(queue).factor = factor;
+        self.want(queue);
+    }
+
+    /// A queue becomes busy. Returns whether it looks interactive.
+    pub(super) fn raise_on_arrival(&mut self, queue: usize) -> bool {
+        let (now, in_flight) = (self.now, self.in_flight(queue));
+        let preference = self.rate.preference();
+        let q = self.q(queue).clone();
+        let ordinary = !q.in_burst && q.priority.level == 4;
+        let long = q.idle_since.is_none_or(|at| now > at + Nanos::from_secs(2));
+        let interactive = ordinary && in_flight == 0 && long;
+        let soft_rt =
+            ordinary && in_flight == 0 && !q.seeks.is_totally_seeky() && now > q.soft_rt_after;
+        if !self.tunables.low_latency || q.just_split(now) {
+            return interactive;
+        }
+        if q.factor > 1 {
+            if interactive {
+                self.q_mut(queue).raised_for = preference;
+                self.set_factor(queue, 30);
+            } else if q.in_burst {
+                self.set_factor(queue, 1);
+            } else if soft_rt {
+                if q.factor != 3_000 {
+                    self.q_mut(queue).interrupted = Some(q.raised_at);
+                    self.q_mut(queue).raised_for = Nanos::from_millis(300);
+                }
+                self.q_mut(queue).raised_at = now;
+                self.set_factor(queue, 3_000);
+            }
+        } else if q.sync && (!q.shared || q.stable) && (interactive || soft_rt) {
+            let mut_q = self.q_mut(queue);
+            mut_q.raised_service = 0;
+            mut_q.interrupted = None;
+            mut_q.raised_for = if interactive { preference } else { Nanos::from_millis(300) };
+            self.set_factor(queue, if interactive { 30 } else { 3_000 });
+            let short = self.max_budget() / 32 * 2;
+            let budget = self.budget(queue).min(short);
+            self.engine.set_budget(queue as u32, budget);
+            let most = self.q(queue).max_budget;
+            self.q_mut(queue).max_budget = most.min(short);
+        }
+        interactive
+    }
+
+    pub(super) fn raise_rare_async(&mut self, queue: usize) {
+        let (now, preference) = (self.now, self.rate.preference());
+        let q = self.q(queue);
+        let rare = now > q.raised_at + Nanos::from_millis(500);
+        if self.tunables.low_latency && q.factor == 1 && !q.sync && rare {
+            self.q_mut(queue).raised_for = preference;
+            self.set_factor(queue, 30);
+        }
+    }
+
+    pub(super) fn end_raising(&mut self, queue: usize) {
+        let now = self.now;
+        let q = self.q_mut(queue);
+        (q.raised_at, q.raised_for) = (now, Nanos::ZERO);
+        self.set_factor(queue, 1);
+    }
+
+    /// The queue in service has been served.
+    fn review_raising(&mut self, queue: usize) {
+        let q = self.q(queue).clone();
+        if q.factor == 1 {
+            return;
+        }
+        let preference = self.rate.preference();
+        let soft_rt = q.factor == 3_000;
+        let over = self.now > q.raised_at + q.raised_for;
+        let back = q.interrupted.filter(|since| soft_rt && self.now <= *since + preference);
+        if q.in_burst {
+            self.end_raising(queue);
+        } else if over || (soft_rt && q.seeks.is_totally_seeky()) {
+            match back {
+                Some(since) => {
+                    self.q_mut(queue).raised_at = since;
+                    self.q_mut(queue).raised_for = preference;
+                    self.set_factor(queue, 30);
+                }
+                None => self.end_raising(queue),
+            }
+        }
+        if self.q(queue).factor == 30 && self.q(queue).raised_service > 120_000 {
+            self.end_raising(queue);
+        }
+        let plain = u64::from(self.q(queue).priority.weight());
+        if self.q(queue).factor == 1 && self.weight(queue) > plain {
+            self.engine.reweigh(queue as u32);
+        }
+    }
+
+    fn expect_soft_rt(&mut self, queue: usize) {
+        let slack = Nanos(self.tunables.slice_idle.0 + 4_000_000);
+        let soon = self.now + slack;
+        let q = self.q_mut(queue);
+        let at_rate = q.backlogged + Nanos(q.served * 1_000_000_000 / 7_000);
+        q.soft_rt_after = q.soft_rt_after.max(at_rate).max(soon);
+        q.soft_rt_due = false;
+    }
+
+    pub(super) fn join_burst(&mut self, queue: usize) {
+        let calm = self.busy().is_empty();
+        if self.burst.is_empty() && !self.burst_large && !calm {
+            return;
+        }
+        let level = self.engine.level(queue as u32);
+        let late = self.now > self.burst_last + Nanos::from_millis(180);
+        self.burst_last = self.now;
+        if late || level != self.burst_level {
+            self.burst.clear();
+            self.burst.extend(calm.then_some(queue));
+            (self.burst_large, self.burst_level) = (false, level);
+        } else if self.burst_large {
+            self.q_mut(queue).in_burst = true;
+        } else {
+            self.burst.push(queue);
+            if self.burst.len() == 8 {
+                self.burst_large = true;
+                let members = std::mem::take(&mut self.burst);
+                members.into_iter().for_each(|q| self.q_mut(q).in_burst = true);
+            }
+        }
+    }
+
+    fn burst_leave(&mut self, queue: usize) {
+        self.burst.retain(|q| *q != queue);
     }
 }

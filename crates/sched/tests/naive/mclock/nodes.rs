@@ -1,7 +1,6 @@
 //! The nodes with their tags. After each change, `settle` looks at every node and begins or ends what has changed.
 
-use super::own;
-use super::prices::{Values, gap, share};
+use super::{Values, gap, own, share};
 use blkmq_core::GroupIndex;
 use blkmq_sched::Guarantee;
 use std::collections::BTreeMap;

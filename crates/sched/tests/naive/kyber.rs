@@ -1,14 +1,10 @@
-//! `kyber`, written from its page: a vector of waiting requests, and a governor that keeps every sample.
+//! `kyber`, written from its page: a vector of waiting requests, and a governor that keeps every sample; for `adaptive`, its
+//! additional state, the changes of tokens, and the verdict of a review about reads with its effect on bursts.
 //!
 //! The counters and the shared state are the twin's own: its governor turns counts back into samples and sorts those.
 
-mod adaptive;
-mod bursts;
-
-use adaptive::Adaptive;
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Nanos, Op, RequestId};
 use blkmq_sched::{At, Common, Cx, Done, Facts, Governor, Options, Pick, Scheduler, Shape, Used};
-use bursts::Bursts;
 
 const NAMES: [&str; 4] = ["read_lat_nsec", "write_lat_nsec", "linux_quirks", "adaptive"];
 const TOKENS: [u32; 4] = [256, 128, 64, 16];
@@ -570,5 +566,174 @@ impl Governor for Reviewer {
         out("burst_period", self.period());
         out("measuring", u64::from(adaptive.measuring.is_some() || adaptive.measured.is_none()));
         out("measure_pause", adaptive.pause * 1_000_000_000);
+    }
+}
+
+/// The additional state of `adaptive`.
+#[derive(Default)]
+struct Adaptive {
+    base: [Option<u64>; 3],
+    busy: [u64; 3],
+    refused: [bool; 3],
+    missed: [u32; 3],
+    /// Domains judged good since tokens last changed.
+    vouched: [bool; 3],
+    doubtful: bool,
+    /// The seconds after a measurement in which no other one begins.
+    pause: u64,
+    /// The time of the review at which the measurement began, or last saw an old request.
+    measuring: Option<Instant>,
+    /// Reads are being measured, and no other domain.
+    reads_first: bool,
+    /// There were reads at the last review.
+    reads: bool,
+    bursts: Option<Bursts>,
+    /// The time at which the last measurement ended.
+    measured: Option<Instant>,
+}
+
+impl Adaptive {
+    fn cut(
+        &self,
+        domain: usize,
+        targets: [u64; 3],
+        p90: [Option<u64>; 3],
+        device: &[Option<usize>; 3],
+        total: Option<usize>,
+        tokens: &mut u32,
+    ) {
+        if self.busy[domain] < self.busy.iter().sum::<u64>() / 4 {
+            return;
+        }
+        let depth = u64::from(*tokens);
+        let missed = (0..3).filter(|d| device[*d].is_some_and(|b| b >= 4));
+        let shares = missed
+            .filter_map(|d| Some(u128::from(depth) * u128::from(targets[d]) / u128::from(p90[d]?)));
+        let most = depth * 7 / 8;
+        let share = shares.min().map_or(most, |share| most.min(share.min(1 << 32) as u64));
+        let share = share.max(depth / 4);
+        let spare = total.filter(|p| *p < 4).map(|p| depth * (p as u64 + 1) / 4);
+        *tokens = share.min(spare.unwrap_or(share)).max(1) as u32;
+    }
+
+    fn grow(&mut self, domain: usize, total: Option<usize>, tokens: &mut u32) {
+        let Some(p) = total else { return };
+        if p >= 4 && self.refused[domain] {
+            *tokens = (*tokens + (*tokens / 4).max(1)).min(1024);
+            self.vouched = [false; 3];
+        }
+        self.refused[domain] = false;
+    }
+}
+
+/// With `adaptive=2`.
+#[derive(Clone, Copy, Default)]
+struct Bursts {
+    period: u64,
+    content: u32,
+    complaints_at_longest: u32,
+    let_pass: u32,
+    /// More was let through since the last complaint.
+    more: bool,
+    too_large: bool,
+}
+
+impl Bursts {
+    /// Applies a verdict; returns the factor by which bursts grow, in eighths.
+    fn judge(&mut self, verdict: &str, base: u64) -> u64 {
+        let [shortest, longest] = [16, 4096].map(|times| (base * times).min(250_000_000));
+        let hopeless = self.complaints_at_longest >= 8;
+        if verdict == "met" || verdict == "content" {
+            (self.complaints_at_longest, self.let_pass) = (0, 0);
+        }
+        if verdict == "content" || verdict == "tail" && hopeless {
+            self.content += 1;
+            self.more = true;
+            if self.content.is_multiple_of(8) {
+                self.period -= self.period / 8;
+                if self.period < shortest {
+                    self.period = 0;
+                }
+                return if self.too_large { 10 } else { 16 };
+            }
+            return if self.too_large { 8 } else { 16 };
+        }
+        if verdict == "met" {
+            self.content = 0;
+        }
+        if verdict == "open" || verdict == "met" {
+            return 8;
+        }
+        self.content = 0;
+        if verdict == "tail" && self.let_pass > 0 {
+            self.let_pass -= 1;
+            return 8;
+        }
+        self.too_large = self.period > 0 && (self.too_large || self.more);
+        self.more = false;
+        let at_longest = verdict == "tail" && self.period >= longest;
+        if verdict == "tail" {
+            self.let_pass = 3;
+        }
+        self.complaints_at_longest += u32::from(at_longest);
+        self.period *= if verdict == "far" { 4 } else { 2 };
+        self.period = self.period.max(shortest).min(longest);
+        if at_longest { 7 } else { 8 }
+    }
+}
+
+impl Adaptive {
+    /// Applies a review: reads that came back since they were last judged, and the judgement of READ.
+    fn judge_bursts(
+        &mut self,
+        target: u64,
+        reads: &[usize],
+        device: Option<usize>,
+        total: Option<usize>,
+        tokens: &mut [u32],
+    ) {
+        let (Some(mut bursts), Some(base)) = (self.bursts, self.base[0]) else { return };
+        let verdict = self.verdict(target, reads, device, total, tokens);
+        let eighths = bursts.judge(verdict, base);
+        self.bursts = Some(bursts);
+        for domain in [1, 2].into_iter().filter(|_| bursts.period > 0) {
+            let before = u64::from(tokens[domain]);
+            let larger = (before * eighths / 8).max(before + 1).min(1024);
+            if eighths > 8 && self.refused[domain] {
+                tokens[domain] = larger as u32;
+                self.refused[domain] = larger <= before;
+            } else if eighths < 8 {
+                tokens[domain] = (before * eighths / 8).max(1) as u32;
+            }
+        }
+    }
+
+    /// The verdict of a review about reads.
+    fn verdict(
+        &self,
+        target: u64,
+        reads: &[usize],
+        device: Option<usize>,
+        total: Option<usize>,
+        tokens: &[u32],
+    ) -> &'static str {
+        let (Some(p90), Some(device)) = (fine_p90(reads), device) else { return "open" };
+        let late = reads.iter().filter(|bucket| fine_end(**bucket) * 256 - 1 > target).count();
+        let in_bursts = self.bursts.is_some_and(|bursts| bursts.period > 0);
+        let busy = self.busy.iter().sum::<u64>() / 4;
+        let culprits = [1, 2].into_iter().filter(|d| self.busy[*d] >= busy);
+        let most = culprits.map(|d| u64::from(tokens[d])).max().unwrap_or(1);
+        if !in_bursts && self.busy[1] + self.busy[2] < busy {
+            return "open";
+        }
+        match total {
+            _ if device >= 4 && p90 / target >= most.max(4) => "far",
+            _ if device >= 4 && (in_bursts || most == 1) => "missed",
+            _ if device >= 4 => "open",
+            Some(7) if !self.refused[0] => "tail",
+            Some(0..=3) if 200 * late <= reads.len() => "content",
+            Some(0..=3) => "met",
+            _ => "open",
+        }
     }
 }
