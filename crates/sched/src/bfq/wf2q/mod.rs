@@ -20,14 +20,12 @@
 //! [`end_slot`]: Wf2q::end_slot
 //! [`add_level`]: Wf2q::add_level
 
-mod level;
 mod tree;
 
 use alloc::vec::Vec;
 use blkmq_core::Instant;
-use level::Level;
 pub use tree::{Class, after, delta};
-use tree::{Entity, NIL, Place, later};
+use tree::{Entity, Level, NIL, Place, later};
 
 /// The number of the root's level.
 pub const ROOT: u32 = 0;
