@@ -7,7 +7,6 @@ mod crash;
 mod faults;
 mod flash_behaviour;
 mod framework;
-mod memory;
 mod null_blk;
 mod published;
 mod stress;
