@@ -8,7 +8,6 @@
 //! takes as many commands as there are driver tags, and queues them inside.
 
 mod backend;
-mod blocks;
 mod buffer;
 mod die;
 mod dies;
