@@ -74,7 +74,6 @@ mod error;
 mod lock;
 mod options;
 mod parts;
-mod places;
 mod present;
 mod queue;
 mod request;

@@ -1,15 +1,19 @@
-//! [`UringQueue`]: one hardware queue of a file, with a ring of its own.
+//! [`UringQueue`]: one hardware queue of a file, with a ring of its own; and its [`Places`]: one for each request in flight,
+//! made when it is first needed.
 //!
-//! A request takes a place, and the number of the place travels through the kernel. `commit` hands entries over, in
-//! one system call however many there are; `reap` reads the completion ring, which is shared memory, and makes a
-//! system call only to submit requests again.
+//! A request takes a place, and the number of the place travels through the kernel. `commit` hands entries over, in one
+//! system call however many there are; `reap` reads the completion ring, which is shared memory, and makes a system
+//! call only to submit requests again.
 //!
 //! *Invariant: while the kernel has the number of a place, the place is not free and its token stays in it.* The
 //! crate's page (`lib.rs`) draws the conclusions.
+//!
+//! Memory is proportional to the peak number of requests in flight, whatever the depth: a queue begins without places,
+//! and a place begins without a list of pieces of memory. A place keeps its list for the next request, so that a steady
+//! load allocates nothing; the place used last is used next, so that a small load uses few places.
 
 use crate::berth::Place;
 use crate::parts::{self, Files, Kind, Order, Part, ZeroBy};
-use crate::places::Places;
 use crate::request::Request;
 use crate::ring::Ring;
 use crate::{OpenError, Options, target};
@@ -22,6 +26,7 @@ use blkmq_threads::{RETRY_DELAY, Step};
 use io_uring::cqueue;
 use std::collections::VecDeque;
 use std::io;
+use std::ops::{Index, IndexMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -354,6 +359,131 @@ impl Drop for UringQueue {
     /// which is reported, and their payloads stay in the engine's table.
     fn drop(&mut self) {
         self.quiesce();
+    }
+}
+
+/// Entries (16 bytes) that the lists of free places may keep in all: 64 requests of 1024 pieces each, the most that
+/// one call takes. A load above that has megabytes of data in flight, beside which an allocation is negligible.
+const KEPT: usize = 64 << 10;
+/// Like [`KEPT`], but for each place of a deeper queue: lists of usual lengths are kept at any depth.
+const KEPT_EACH: usize = 16;
+
+/// Places for at most `depth` requests.
+pub(crate) struct Places {
+    /// The lists of pieces do not move when this grows; only the places do.
+    all: Vec<Request>,
+    /// Taken from the end: the place used last, which the cache still has, is used next.
+    free: Vec<u32>,
+    depth: u32,
+    /// Room in the lists of free places, in entries.
+    kept: usize,
+    /// The maximum of `kept`.
+    most_kept: usize,
+}
+
+impl Places {
+    /// No places at first. Allocates nothing.
+    pub(crate) fn new(depth: u32) -> Self {
+        let most_kept = KEPT.max(KEPT_EACH * depth as usize);
+        Self { all: Vec::new(), free: Vec::new(), depth, kept: 0, most_kept }
+    }
+
+    /// The number of requests that it can hold.
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// The number of taken places.
+    pub(crate) fn taken(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+
+    /// The place that [`take`](Self::take) takes next; `None` if all are taken.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<u32> {
+        match self.free.last() {
+            Some(at) => Some(*at),
+            None => self.grow(),
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self) -> Option<u32> {
+        let at = self.all.len() as u32;
+        if at == self.depth {
+            return None;
+        }
+        self.all.push(Request::new());
+        // Room in the free list is reserved here, so that giving a place back never allocates.
+        self.free.reserve(self.all.len());
+        self.free.push(at);
+        Some(at)
+    }
+
+    /// Takes the place that [`next`](Self::next) has named.
+    ///
+    /// # Panics
+    /// If it has named none.
+    #[inline]
+    pub(crate) fn take(&mut self) -> u32 {
+        let at = self.free.pop().expect("a place that was named is free");
+        self.kept -= self.all[at as usize].counted();
+        at
+    }
+
+    /// Makes the place `at` free again.
+    #[inline]
+    pub(crate) fn give_back(&mut self, at: u32) {
+        let place = &mut self.all[at as usize];
+        place.count();
+        if self.kept + place.counted() > self.most_kept {
+            place.forget_list();
+        }
+        self.kept += place.counted();
+        self.free.push(at);
+    }
+
+    /// All places, free or not.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Request> {
+        self.all.iter_mut()
+    }
+
+    /// The number of the first place for which `wanted` is true.
+    fn position(&self, wanted: impl FnMut(&Request) -> bool) -> Option<u32> {
+        self.all.iter().position(wanted).map(|at| at as u32)
+    }
+
+    /// Makes all places free.
+    fn give_back_all(&mut self) {
+        *self = Self::new(self.depth);
+    }
+
+    /// Room in all lists, in entries of 16 bytes.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.all.iter().map(Request::room).sum()
+    }
+
+    /// The number of places made.
+    #[cfg(test)]
+    pub(crate) fn made(&self) -> usize {
+        self.all.len()
+    }
+}
+
+impl Index<u32> for Places {
+    type Output = Request;
+
+    #[inline]
+    fn index(&self, at: u32) -> &Request {
+        &self.all[at as usize]
+    }
+}
+
+impl IndexMut<u32> for Places {
+    #[inline]
+    fn index_mut(&mut self, at: u32) -> &mut Request {
+        &mut self.all[at as usize]
     }
 }
 
