@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::planted::{self, Planted};
-use super::record::{Found, MAX_LEGS, Places, Record};
+use super::records::{Found, MAX_LEGS, Member, Places, Record, record_io};
 use crate::layer::OwnIo;
 use crate::legs;
 use crate::lent::Part;
@@ -152,17 +152,6 @@ pub(crate) struct Given {
     pub(crate) missing: u8,
 }
 
-/// A leg that is present.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Member {
-    /// Its number in the mirror.
-    pub(crate) number: usize,
-    pub(crate) places: Places,
-    /// The place of the next record, which does not hold the best one.
-    pub(crate) next: usize,
-    pub(crate) found: Found,
-}
-
 /// A mirror that can be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Assembly {
@@ -250,14 +239,6 @@ fn carry_out(
         Some(leg) => Err(failed(*leg, IoError::TIMED_OUT)),
         None => Ok(all),
     }
-}
-
-/// The I/O that writes `record` to a leg.
-pub(super) fn record_io(leg: usize, member: &Member, record: &Record, cookie: u64) -> OwnIo {
-    let mut bytes = AlignedBuf::new((member.places.sectors * u64::from(SECTOR_SIZE)) as usize);
-    Record { leg: member.number as u8, ..*record }.write_to(bytes.as_mut_slice());
-    let (op, flags) = (Op::Write, IoFlags::FUA.union(IoFlags::SYNC));
-    OwnIo { leg, op, flags, sector: member.places.at[member.next], bytes, cookie }
 }
 
 impl Assembly {

@@ -1,8 +1,7 @@
 //! `mirror`: the same bytes on each leg, as RAID 1 does.
 //!
-//! [`record`] is the state of the mirror as stored on its legs; [`assemble`] opens a mirror from it. [`Mirror`] sends
-//! requests to the legs and takes failed legs out; `records.rs` writes the records, and `copies.rs` brings legs up to
-//! date.
+//! `records.rs` has the state of the mirror as stored on its legs, and writes it; [`assemble`] opens a mirror from it.
+//! [`Mirror`] sends requests to the legs and takes failed legs out, and `copies.rs` brings legs up to date.
 //!
 //! # Why no stale byte is read
 //!
@@ -19,21 +18,19 @@ mod assemble;
 mod copies;
 mod planted;
 mod ranges;
-mod record;
 mod records;
 #[cfg(test)]
 mod tests;
 
 use crate::layer::{Findings, Layer, OwnIo, Piece, Plan, Request};
-use assemble::Member;
 pub use assemble::MirrorError;
 pub(crate) use assemble::{Assembly, Given, assemble};
 use blkmq_core::{Instant, IoError, IoResult, Op};
 use copies::Copies;
 use planted::Planted;
 use ranges::{Party, Ranges};
-pub(crate) use record::MAX_LEGS;
-use records::Records;
+pub(crate) use records::MAX_LEGS;
+use records::{Member, Records};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
