@@ -3,7 +3,6 @@
 
 mod common;
 mod contents;
-mod loop_device;
 mod owners;
 mod refusals;
 mod threads;

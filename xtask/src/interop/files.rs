@@ -72,7 +72,7 @@ pub(super) fn loop_tests() -> Result<Outcome> {
         return Ok(Outcome::Skipped(why));
     }
     let tests =
-        Cmd::new("cargo test -p blkmq-uring --test all -- loop_device:: --ignored --show-output");
+        Cmd::new("cargo test -p blkmq-uring --test all -- contents:: --ignored --show-output");
     println!("$ {tests}");
     let output = tests.output()?;
     print!("{output}");
