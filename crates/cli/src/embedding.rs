@@ -1,14 +1,14 @@
 //! The commands as functions for the Python package: they take the words of a command and return its results as text,
 //! without printing.
 
+pub use blkmq_terminal::interrupt::Stop;
+
 use crate::args::{self, Request};
-use crate::error::Failure;
 use crate::experiment::{self, Points, Row};
 use crate::plan::{Plan, Time};
 use crate::report::{Format, render};
-use crate::{bench, replay, trace};
+use crate::{Failure, bench, replay, trace};
 use blkmq_sched::Factory;
-pub use blkmq_terminal::interrupt::Stop;
 use blkmq_terminal::program::Failure as _;
 use blkmq_terminal::{SchedulerChoice, UsageError};
 use std::path::Path;

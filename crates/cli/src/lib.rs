@@ -10,10 +10,8 @@ mod bench;
 mod commands;
 mod devices;
 mod doc;
-mod dry_run;
 #[doc(hidden)]
 pub mod embedding;
-mod error;
 mod experiment;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -26,10 +24,55 @@ mod start;
 mod tour;
 mod trace;
 
+use blkmq_terminal::{OutputError, UsageError, interrupt, program};
+use start::StartError;
 use std::process::ExitCode;
 
 /// Executes the command line, and returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    blkmq_terminal::program::run("blkmq", commands::run)
+    program::run("blkmq", commands::run)
+}
+
+/// The reason why the command ends early.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The command line cannot be understood.
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+    /// Standard output cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// A simulation stood still.
+    #[error("{0}")]
+    Simulation(String),
+    /// The answers of a replayed log differ, or the log cannot be replayed.
+    #[error("{0}")]
+    Replay(String),
+    /// Threads did not do their work.
+    #[error("{0}")]
+    Threads(StartError),
+    /// I/Os failed, or did not end in time; which and where.
+    #[error("{0}")]
+    Io(String),
+    /// Files of results could not be written; the message names them and says where the results are.
+    #[error("{0}")]
+    Results(String),
+    /// A signal ended the work: its number, and the work done until then.
+    #[error("ended by signal {0}; {1}")]
+    Interrupted(i32, String),
+    /// A block did not hold the data written to it, or could not be verified; which and where.
+    #[error("{0}")]
+    Verify(String),
+}
+
+impl program::Failure for Failure {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Interrupted(..) => interrupt::EXIT,
+            Self::Output(_) | Self::Simulation(_) | Self::Replay(_) | Self::Verify(_) => 1,
+            Self::Threads(_) | Self::Io(_) | Self::Results(_) => 1,
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The options of a job that replays a trace: `read_iolog` and its companions.
 
-use crate::trace::source::Source;
+use crate::trace::Source;
 use crate::trace::tapes::{Loaded, Scaling};
 use blkmq_core::{Op, SECTOR_SIZE};
 use blkmq_lab::workload::{BlockSize, Job, PerDirection, Rw, Tape, Taped};

@@ -24,7 +24,7 @@ mod trouble;
 mod usage;
 mod watch;
 
-use crate::error::Failure;
+use crate::Failure;
 use crate::plan::runs::RunSpec;
 use crate::plan::{Plan, Time, time};
 use crate::report::machine::Machine;
@@ -256,6 +256,7 @@ fn depths_found(label: &str, run: &Run) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
     use crate::report::sample;
 

@@ -4,7 +4,7 @@
 //! standard output. The command then fails, but no result is lost that can still be printed.
 
 use super::watch;
-use crate::error::Failure;
+use crate::Failure;
 use crate::plan::Plan;
 use crate::plan::runs::RunSpec;
 use crate::report::model::Report;

@@ -2,10 +2,9 @@
 
 use super::payload::BenchPayload;
 use super::state;
-use crate::devices;
-use crate::error::Failure;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{Nomerges, Plan, PumpChoice, StatsChoice};
+use crate::{Failure, devices};
 use blkmq::Device;
 #[cfg(target_os = "linux")]
 use blkmq_buf::AlignedBuf;

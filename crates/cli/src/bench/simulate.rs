@@ -3,13 +3,12 @@
 use super::logs::RunLogs;
 use super::outcome::{Counted, Outcome, outcome, run_of};
 use super::payload::{BenchPayload, Pool};
-use super::setup;
 use super::status::{Beside, all_threads};
 use super::tally::Part;
 use super::ties::RunTies;
 use super::usage::Usage;
-use super::watch;
-use crate::error::Failure;
+use super::{setup, watch};
+use crate::Failure;
 use crate::plan::Plan;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use blkmq::Device;

@@ -1,11 +1,10 @@
 //! Failures of finished runs: wrong contents, failed I/Os, and I/Os that did not end.
 
 use super::tally::Part;
-use crate::error::Failure;
+use crate::Failure;
 use crate::plan::Plan;
 use crate::plan::runs::ThreadSpec;
 use blkmq_core::IoError;
-
 use blkmq_lab::workload::{NEVER_KEPT, TOO_SLOW, Unfinished};
 
 /// A kind of failure of a run, described with its first occurrence.

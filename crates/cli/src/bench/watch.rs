@@ -1,11 +1,10 @@
 //! The observers of a run, and the files that their records go to.
 
 use super::tally::Part;
-use crate::devices;
-use crate::error::Failure;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{Plan, Time, TracePlan};
 use crate::report::model::Courses;
+use crate::{Failure, devices};
 use blkmq::Device;
 use blkmq_core::Instant;
 use blkmq_device::OccupancyLog;

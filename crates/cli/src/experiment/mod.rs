@@ -9,21 +9,22 @@ pub mod row;
 mod store;
 pub mod study;
 
+pub use point::Points;
+pub use row::Row;
+pub use store::{Shard, Store};
+
+use crate::Failure;
 use crate::bench::progress::Progress;
-use crate::error::Failure;
 use args::Wanted;
 use blkmq_terminal::interrupt::Stop;
 use blkmq_terminal::output::{complain, print_results};
 use blkmq_terminal::screen::{shown, width};
 use blkmq_terminal::{UsageError, bounded};
 use clap::ArgMatches;
-pub use point::Points;
-pub use row::Row;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-pub use store::{Shard, Store};
 use study::Study;
 
 /// The longest file of a study.

@@ -5,7 +5,7 @@
 
 use super::row::Row;
 use super::study::Study;
-use crate::error::Failure;
+use crate::Failure;
 use blkmq_terminal::{UsageError, bounded};
 use nix::fcntl::{Flock, FlockArg};
 use std::collections::BTreeMap;
@@ -209,6 +209,7 @@ fn refuse(path: &Path, e: &std::io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     fn row(id: &str) -> Row {

@@ -5,11 +5,10 @@ use super::args::Wanted;
 use super::calls;
 use super::claim::Claim;
 use super::memory_disk::MemoryDisk;
+use crate::Failure;
 use crate::bench::progress::Progress;
-use crate::error::Failure;
-use crate::experiment::answer;
 use crate::experiment::compare::{Question, questions};
-use crate::experiment::{Points, Row};
+use crate::experiment::{Points, Row, answer};
 use crate::report::machine::Machine;
 use crate::report::model::Partial;
 use blkmq_terminal::interrupt::Stop;
@@ -161,6 +160,7 @@ pub fn measure(wanted: &Wanted, command: String, stop: &Stop) -> Result<Repro, F
 
 #[cfg(test)]
 mod tests {
+
     use super::super::args::tests::wanted;
     use super::super::render;
     use super::*;

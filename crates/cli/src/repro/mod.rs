@@ -15,7 +15,7 @@ mod memory_disk;
 mod sample;
 mod text;
 
-use crate::error::Failure;
+use crate::Failure;
 use crate::report::model::Partial;
 use crate::report::{self, Format};
 use args::Wanted;
@@ -64,6 +64,7 @@ fn render(repro: &Repro, format: Format) -> String {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]

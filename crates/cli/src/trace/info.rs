@@ -1,6 +1,11 @@
-//! The facts about a trace as text.
+//! The facts about a trace: as text, as JSON, and as a page with plots.
 
+use crate::report::html::{list, page, table};
+use crate::report::markup::Markup;
 use crate::report::number::{bytes, count, nanos, percent};
+use crate::report::svg::bar;
+use crate::report::svg::rows::{Axis, LEFT, RIGHT, Row, rows};
+use crate::report::svg::scale::Linear;
 use blkmq_core::Histogram;
 use blkmq_recording::{Format, MOST_NAMES, Reader, Summary};
 use blkmq_terminal::paper::{Paper, push_line};
@@ -8,10 +13,17 @@ use blkmq_terminal::text_table::{Align, TextTable};
 
 /// The maximum number of tenants shown.
 const TENANTS: usize = 20;
+
+const TENANT_COLUMNS: [(&str, Align); 4] = [
+    ("tenant", Align::Left),
+    ("I/Os", Align::Right),
+    ("reads", Align::Right),
+    ("bytes", Align::Right),
+];
 const OPS: [&str; 5] = ["reads", "writes", "flushes", "discards", "writes of zeroes"];
 
 /// Formats the facts as text of at most `width` columns.
-pub fn render(name: &str, summary: &Summary, reader: &Reader, width: usize) -> String {
+pub fn render_text(name: &str, summary: &Summary, reader: &Reader, width: usize) -> String {
     let mut out = Paper::new(width);
     push_line(&mut out, 0, &format!("{name}: {}", reader.format().name()));
     cautions(reader).iter().for_each(|line| push_line(&mut out, 0, line));
@@ -24,14 +36,8 @@ pub fn render(name: &str, summary: &Summary, reader: &Reader, width: usize) -> S
     out.table(&table);
     if summary.tenants.len() > 1 {
         out.push('\n');
-        let columns = [
-            ("tenant", Align::Left),
-            ("I/Os", Align::Right),
-            ("reads", Align::Right),
-            ("bytes", Align::Right),
-        ];
         let mut table =
-            TextTable::new(columns.map(|(name, align)| (name.to_owned(), align)).to_vec());
+            TextTable::new(TENANT_COLUMNS.map(|(name, align)| (name.to_owned(), align)).to_vec());
         let (rows, more) = tenants(summary, reader);
         rows.iter().for_each(|row| table.row(row));
         out.table(&table);
@@ -82,7 +88,7 @@ pub fn json(summary: &Summary, reader: &Reader) -> String {
 }
 
 /// The facts, each with its name.
-pub fn facts(summary: &Summary) -> Vec<[String; 2]> {
+fn facts(summary: &Summary) -> Vec<[String; 2]> {
     let total = summary.total();
     let seconds = summary.span() as f64 / 1e9;
     let moved: u64 = summary.bytes[..2].iter().sum();
@@ -126,7 +132,7 @@ pub fn facts(summary: &Summary) -> Vec<[String; 2]> {
 }
 
 /// The largest tenants as rows, and the number of the others.
-pub fn tenants(summary: &Summary, reader: &Reader) -> (Vec<Vec<String>>, usize) {
+fn tenants(summary: &Summary, reader: &Reader) -> (Vec<Vec<String>>, usize) {
     let mut order: Vec<usize> = (0..summary.tenants.len()).collect();
     order.sort_by_key(|tenant| std::cmp::Reverse(summary.tenants[*tenant].ios));
     let row = |tenant: &usize| {
@@ -189,4 +195,85 @@ pub fn skipped(reader: &Reader) -> Vec<String> {
     let first =
         skipped.first.first().map(|(place, fault)| format!("; the first, at {place}: {fault}"));
     vec![format!("{rows}{}.", first.unwrap_or_default())]
+}
+
+const BARS: usize = 24;
+
+/// The page.
+pub fn render_page(name: &str, summary: &Summary, reader: &Reader) -> String {
+    let title = format!("blkmq trace: {name}");
+    page(&title, |m| {
+        m.leaf("h1", &[], &title);
+        m.leaf("p", &[("class", &"soft")], reader.format().name());
+        list(m, "warnings", &cautions(reader));
+        course(m, summary);
+        sizes(m, "Sizes", &summary.sizes, bytes);
+        sizes(m, "Latencies", &summary.latencies, nanos);
+        m.leaf("h2", &[], "All figures");
+        let cells: Vec<Vec<String>> =
+            facts(summary).into_iter().map(|fact| fact.to_vec()).collect();
+        table(m, &[("figure", "", Align::Left), ("value", "", Align::Right)], &cells);
+        if summary.tenants.len() > 1 {
+            let (cells, more) = tenants(summary, reader);
+            m.leaf("h2", &[], "Tenants");
+            if more > 0 {
+                m.leaf(
+                    "p",
+                    &[("class", &"soft")],
+                    &format!("The largest; {more} more have fewer I/Os."),
+                );
+            }
+            table(m, &TENANT_COLUMNS.map(|(name, align)| (name, "", align)), &cells);
+        }
+    })
+}
+
+/// Adds a bar for each part, with its name and figure.
+fn bars(m: &mut Markup, title: &str, says: &str, parts: &[(String, f64)]) {
+    m.leaf("h2", &[], title);
+    m.leaf("p", &[("class", &"soft")], says);
+    let most = parts.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    let scale = Linear::covering(most, LEFT, RIGHT);
+    let axis =
+        Axis { ticks: scale.ticks().map(|v| (scale.at(v), count(v))).collect(), figures: "I/Os" };
+    let named: Vec<Row> = parts
+        .iter()
+        .map(|(name, value)| Row { name: name.clone(), figure: count(*value) })
+        .collect();
+    rows(m, title, &axis, &named, |m, index, y| {
+        let (name, value) = &parts[index];
+        let size = (scale.at(*value) - LEFT, 16.0);
+        bar(m, "fill c0", (LEFT, y - 8.0), size, &format!("{name}: {}", count(*value)));
+    });
+}
+
+fn course(m: &mut Markup, summary: &Summary) {
+    let (course, width) = summary.course();
+    let merged = course.len().div_ceil(BARS).max(1);
+    let parts = course.chunks(merged).enumerate().map(|(at, part)| {
+        let start = (at * merged) as f64 * width as f64;
+        let seconds = (part.len() as u64 * width) as f64 / 1e9;
+        (format!("from {}", nanos(start)), part.iter().sum::<u64>() as f64 / seconds)
+    });
+    let parts: Vec<_> = parts.collect();
+    if !parts.is_empty() {
+        bars(m, "I/Os per second over time", "The mean of each part of the time.", &parts);
+    }
+}
+
+fn sizes(m: &mut Markup, title: &str, histogram: &Histogram, show: fn(f64) -> String) {
+    if histogram.count() == 0 {
+        return;
+    }
+    let mut powers: Vec<(u32, u64)> = Vec::new();
+    for (value, ios) in histogram.buckets() {
+        let power = value.max(1).ilog2();
+        match powers.last_mut().filter(|(last, _)| *last == power) {
+            Some((_, sum)) => *sum += ios,
+            None => powers.push((power, ios)),
+        }
+    }
+    let name = |power: u32| format!("from {}", show((1u64 << power) as f64));
+    let parts: Vec<_> = powers.iter().map(|(power, ios)| (name(*power), *ios as f64)).collect();
+    bars(m, title, "I/Os from each power of two to the next.", &parts);
 }

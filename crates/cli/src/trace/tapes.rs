@@ -1,6 +1,6 @@
 //! Converts the records of a trace to the tapes of its tenants: laid out on one device, scaled, and sorted.
 
-use super::source::Source;
+use super::Source;
 use blkmq_core::{IoFlags, Nanos, Op, SECTOR_SIZE};
 use blkmq_lab::workload::{NextIo, Tape, Taped};
 use blkmq_recording::{Layout, Placed, Record, Summary};
@@ -76,7 +76,7 @@ impl Loaded {
         if records.is_empty() {
             return Err(UsageError::new("no I/O is in it; accepted: at least one").at(&source.file));
         }
-        let mut notes = crate::trace::cautions(&reader);
+        let mut notes = super::cautions(&reader);
         if zeroes > 0 {
             notes.push(format!("{zeroes} writes of zeroes are replayed as writes"));
         }
@@ -229,6 +229,7 @@ fn unlike(name: &str, known: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
     use blkmq_core::Class;
     use clap::Command;
@@ -246,9 +247,7 @@ mod tests {
     fn loaded(text: &str, options: &[&str], scaling: &Scaling) -> Loaded {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), text).expect("it can be written");
-        let command = Command::new("x")
-            .arg(crate::trace::source::path())
-            .args(crate::trace::source::options());
+        let command = Command::new("x").arg(super::super::path()).args(super::super::options());
         let path = file.path().display().to_string();
         let words = ["x", &path].into_iter().chain(options.iter().copied());
         let source = Source::of(&command.try_get_matches_from(words).expect("options"));

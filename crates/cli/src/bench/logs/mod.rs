@@ -13,7 +13,7 @@ mod hist;
 mod iolog;
 mod series;
 
-use crate::error::Failure;
+use crate::Failure;
 use crate::plan::Plan;
 use crate::plan::runs::RunSpec;
 use blkmq_core::Nanos;
