@@ -5,8 +5,8 @@
 //! parses the command line with it, with one exception: the words after `bench` and `sim` follow fio's grammar, which
 //! [`args`](crate::args) parses (decision 14).
 
-use crate::args::{self, Request, quote};
-use crate::plan::{Choice, Plan, Time, job_file, time};
+use crate::args::{self, Request};
+use crate::plan::{Choice, Plan, Time, job_file, quote, time};
 use crate::{Failure, bench, doc, experiment, replay, repro, tour, trace};
 use blkmq_core::Nanos;
 use blkmq_engine::{AUTO, PolicyChoice};

@@ -15,7 +15,6 @@ pub mod embedding;
 mod experiment;
 #[doc(hidden)]
 pub mod fuzzing;
-mod overlap;
 mod plan;
 mod replay;
 mod report;

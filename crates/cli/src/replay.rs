@@ -3,8 +3,7 @@
 
 pub mod recorded;
 
-use crate::args::quote;
-use crate::plan::{Plan, Time};
+use crate::plan::{Plan, Time, quote};
 use crate::report::number::nanos;
 use crate::{Failure, devices};
 use blkmq_core::{Class, Histogram, Nanos, SECTOR_SIZE};

@@ -321,6 +321,7 @@ impl Scene {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
     use crate::report::findings;
 

@@ -1,11 +1,14 @@
-//! Splits a command line into options with their values, and job files.
+//! Splits a command line into settings, which are options with their values and origins, and job files; `--showcmd`
+//! writes the [`Section`]s of jobs as one command line again, as fio prints it.
 //!
 //! As in fio, one dash is as good as two, and a value follows `=` or is the next word. A boolean takes the next word
 //! only if that is `0` or `1`, so that the file in `--time_based jobs.fio` is not taken as a value.
 
-use super::options::Kind;
-use super::setting::{Origin, Setting};
+use super::options::{self, Kind, Opt};
+use crate::plan::{Time, quote};
 use blkmq_terminal::UsageError;
+use std::fmt;
+use std::rc::Rc;
 
 /// A command line, taken apart.
 #[derive(Debug, Default)]
@@ -76,6 +79,130 @@ fn looks_like_option(word: &str) -> bool {
     second.is_some_and(|c| c == '-' || c.is_ascii_alphabetic())
 }
 
+/// The place where a setting was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// On the command line.
+    CommandLine,
+    /// A line of a job file, counted from 1.
+    File(Rc<str>, usize),
+}
+
+/// `name=value` or a bare `name`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// The name as written, without dashes.
+    pub name: String,
+    /// The value; `None` if the option was bare.
+    pub value: Option<String>,
+    /// The origin of the setting.
+    pub origin: Origin,
+}
+
+impl Setting {
+    /// The option that it sets. On a command line, an unambiguous prefix of a name is enough.
+    pub fn option(&self) -> Option<&'static Opt> {
+        options::find(&self.name).or_else(|| match self.origin {
+            Origin::CommandLine => options::find_beginning(&self.name),
+            Origin::File(..) => None,
+        })
+    }
+
+    /// Returns whether the setting is in a job file.
+    pub fn is_in_file(&self) -> bool {
+        matches!(self.origin, Origin::File(..))
+    }
+
+    /// Prefixes each fault of `error` with the origin and the text of this setting.
+    pub fn refuse(&self, error: UsageError) -> UsageError {
+        error.at(self)
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CommandLine => Ok(()),
+            Self::File(path, line) => write!(f, "{path}:{line}"),
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    /// As the user wrote it: `--bs=0`, or `jobs.fio:3: bs=0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            Origin::CommandLine => f.write_str("--")?,
+            file @ Origin::File(..) => write!(f, "{file}: ")?,
+        }
+        f.write_str(&self.name)?;
+        self.value.as_ref().map_or(Ok(()), |value| write!(f, "={value}"))
+    }
+}
+
+/// Settings that belong together.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Section {
+    /// The name in brackets, or given by `--name`; `None` for globals.
+    pub name: Option<String>,
+    /// The settings, in order.
+    pub settings: Vec<Setting>,
+    /// The number of the file with the section, from 1; 0 for the command line.
+    pub file: usize,
+}
+
+impl Section {
+    /// Creates an empty section; as in fio, the name `global` stands for globals.
+    pub fn named(name: &str) -> Self {
+        let name = (name != "global").then(|| name.to_owned());
+        Self { name, ..Self::default() }
+    }
+
+    /// The name of the job: the last `name=` in its section of a file, or else the name of the section. Returns `None`
+    /// for globals; as in fio, their `name=` does not apply to jobs.
+    pub fn job(&self) -> Option<&str> {
+        let name = self.name.as_deref()?;
+        let given = self.settings.iter().rfind(|setting| setting.name == "name");
+        Some(given.and_then(|setting| setting.value.as_deref()).unwrap_or(name))
+    }
+}
+
+/// The command line equivalent to `sections`, if they contain `showcmd`.
+///
+/// # Errors
+/// If they come from several job files: on a command line, the globals of one would apply to the next.
+pub fn show_command(sections: &[Section], time: Time) -> Result<Option<String>, UsageError> {
+    let is_asked = |section: &Section| {
+        let given = section.settings.iter().rfind(|setting| setting.name == "showcmd");
+        given.is_some_and(|setting| setting.value.as_deref() != Some("0"))
+    };
+    if !sections.iter().any(is_asked) {
+        return Ok(None);
+    }
+    if sections.iter().any(|section| section.file > 1) {
+        return Err(UsageError::new("--showcmd: several job files; accepted: one"));
+    }
+    let mut words = Vec::new();
+    for (at, section) in sections.iter().enumerate() {
+        match section.job() {
+            Some(name) => words.push(format!("--name={name}")),
+            // Options at the beginning of the line are globals anyway.
+            None if at > 0 && sections[..at].iter().any(|before| before.name.is_some()) => {
+                words.push("--name=global".into());
+            }
+            None => {}
+        }
+        let others = |name: &str| !matches!(name, "name" | "showcmd");
+        for setting in section.settings.iter().filter(|setting| others(&setting.name)) {
+            words.push(match &setting.value {
+                Some(value) => format!("--{}={value}", setting.name),
+                None => format!("--{}", setting.name),
+            });
+        }
+    }
+    Ok(Some(format!("{}\n", quote(time.command(), &words))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,5 +234,17 @@ mod tests {
         assert_eq!(words.files, ["a.fio", "b.fio"]);
         assert_eq!(read(&["--".into(), "--x".into()]).expect("a file").files, ["--x"]);
         assert_eq!(read(&["-".into()]).expect("standard input").files, ["-"]);
+    }
+
+    #[test]
+    fn each_fault_of_a_value_has_a_line() {
+        let faults = ["a", "b"].map(UsageError::new).into();
+        let setting = Setting {
+            name: "tenants".into(),
+            value: Some("f".into()),
+            origin: Origin::CommandLine,
+        };
+        let refused = setting.refuse(UsageError::all(faults).expect("two"));
+        assert_eq!(refused.to_string(), "--tenants=f: a\n--tenants=f: b");
     }
 }

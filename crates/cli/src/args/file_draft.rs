@@ -1,11 +1,21 @@
-//! The engine and the files of a job, as its options name them; [`target`](super::target) makes a device of them.
+//! The engine and the files of a job, as its options name them; [`target`](super::target) makes a device of them. And
+//! the trace that a job replays in place of a pattern (`read_iolog`).
+//!
+//! fio's I/O engines have equivalents here, I/O to a file, or none. The system calls that fio would use are irrelevant:
+//! I/O to files goes through io_uring. Engines that do no block I/O, or use a network or a library, are refused.
 
-use super::engine::Engine;
-use blkmq_lab::workload::{Amount, FileService, Job};
+use crate::trace::Source;
+use crate::trace::tapes::{Loaded, Scaling};
+use blkmq_core::{Op, SECTOR_SIZE};
+use blkmq_lab::workload::{Amount, BlockSize, FileService, Job, PerDirection, Rw, Tape, Taped};
+use blkmq_recording::Layout;
 use blkmq_terminal::UsageError;
+use blkmq_terminal::nearest::nearest;
+use std::sync::Arc;
 
 /// fio's default `filename_format`.
 const FORMAT: &str = "$jobname.$jobnum.$filenum";
+
 /// The variables in it.
 const VARIABLES: [&str; 3] = ["$jobname", "$jobnum", "$filenum"];
 
@@ -203,6 +213,194 @@ pub fn format(text: &str) -> Result<Option<String>, UsageError> {
     Ok(Some(text.to_owned()).filter(|text| !text.is_empty() && *text != FORMAT))
 }
 
+/// An engine that has a meaning here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Engine {
+    /// The name, as fio spells it.
+    pub name: &'static str,
+    /// Whether the engine moves data of files. If false, it is `null`.
+    pub is_storage: bool,
+    /// Whether the engine has at most one I/O in flight. If so, `iodepth` is 1, as in fio.
+    pub is_synchronous: bool,
+}
+
+const fn engine(name: &'static str, is_synchronous: bool) -> Engine {
+    Engine { name, is_storage: true, is_synchronous }
+}
+
+const ENGINES: [Engine; 9] = [
+    engine("libaio", false),
+    engine("io_uring", false),
+    engine("posixaio", false),
+    engine("sync", true),
+    engine("psync", true),
+    engine("vsync", true),
+    engine("pvsync", true),
+    engine("pvsync2", true),
+    Engine { name: "null", is_storage: false, is_synchronous: false },
+];
+
+/// fio's engines without a meaning here, so that they are not called unknown.
+const OTHERS: [&str; 46] = [
+    "cpuio",
+    "mmap",
+    "splice",
+    "net",
+    "netsplice",
+    "ftruncate",
+    "filecreate",
+    "filestat",
+    "filedelete",
+    "exec",
+    "falloc",
+    "e4defrag",
+    "gfapi",
+    "gfapi_async",
+    "mtd",
+    "sg",
+    "io_uring_cmd",
+    "nbd",
+    "rdma",
+    "rados",
+    "rbd",
+    "pmemblk",
+    "dev-dax",
+    "libpmem",
+    "http",
+    "libhdfs",
+    "libiscsi",
+    "libzbc",
+    "nfs",
+    "dfs",
+    "ime_psync",
+    "ime_psyncv",
+    "ime_aio",
+    "xnvme",
+    "libcufile",
+    "librpma_apm_client",
+    "librpma_apm_server",
+    "librpma_gpspm_client",
+    "librpma_gpspm_server",
+    "libblkio",
+    "cpp_null",
+    "external",
+    "guasi",
+    "solarisaio",
+    "windowsaio",
+    "filedircreate",
+];
+
+impl Engine {
+    /// The engine called `name`.
+    ///
+    /// # Errors
+    /// If it has no equivalent here, or is unknown to fio.
+    pub fn named(name: &str) -> Result<Self, UsageError> {
+        // As fio does.
+        let name = if name == "aio" { "libaio" } else { name };
+        if let Some(found) = ENGINES.iter().find(|engine| engine.name == name) {
+            return Ok(*found);
+        }
+        let accepted = Vec::from_iter(ENGINES.iter().map(|engine| engine.name)).join(", ");
+        let kind = name.split(':').next().unwrap_or_default();
+        if OTHERS.contains(&kind) {
+            let text = format!("this engine of fio's has no meaning here; accepted: {accepted}");
+            return Err(UsageError::new(text));
+        }
+        let near = nearest(name, ENGINES.iter().map(|engine| engine.name));
+        let near = near.first().map_or(String::new(), |near| format!("nearest: {near}; "));
+        Err(UsageError::new(format!("no engine '{name}'; {near}accepted: {accepted}")))
+    }
+}
+
+/// `read_iolog` and its companions.
+#[derive(Clone, PartialEq, Debug)]
+pub struct IologDraft {
+    /// `read_iolog`.
+    pub file: Option<String>,
+    /// `replay_no_stall`.
+    pub no_stall: bool,
+    /// `replay_time_scale`, in percent of the rate.
+    pub time_scale: u32,
+    /// `replay_scale`.
+    pub scale: u32,
+    /// `replay_align`, in bytes; a power of two.
+    pub align: u32,
+    /// `replay_skip`.
+    pub skip: Vec<Op>,
+}
+
+impl Default for IologDraft {
+    fn default() -> Self {
+        let (file, no_stall, skip) = (None, false, Vec::new());
+        Self { file, no_stall, time_scale: 100, scale: 1, align: SECTOR_SIZE, skip }
+    }
+}
+
+impl IologDraft {
+    /// Replaces the pattern of `job` by the I/Os of its trace, if it has one. Appends options that lose their effect to
+    /// `notes`.
+    ///
+    /// # Errors
+    /// If the trace cannot be read, or the job checks contents.
+    pub fn finish(self, job: &mut Job, notes: &mut Vec<String>) -> Result<(), UsageError> {
+        let Some(file) = &self.file else {
+            if self != Self::default() {
+                let name = &job.name;
+                notes.push(format!("job '{name}': replay options: no effect without read_iolog"));
+            }
+            return Ok(());
+        };
+        if job.verify.is_some() {
+            let text = "verify: a trace has no contents; accepted: read_iolog without it";
+            return Err(UsageError::new(text));
+        }
+        let scaling = Scaling {
+            speed: f64::from(self.time_scale) / 100.0,
+            space: 1.0 / f64::from(self.scale),
+            think: false,
+            tenants: 1,
+            most: u64::MAX,
+            layout: Layout::Concat,
+            align: SECTOR_SIZE.into(),
+        };
+        let mut loaded = Loaded::read(&Source::in_file(file), &scaling)?;
+        loaded.leave_out(&self.skip);
+        // A device that is too small is found with the device.
+        let tenants = loaded.tenants(&scaling, u64::MAX)?;
+        let ios = tenants.iter().flat_map(|it| it.tape.ios());
+        let tape = Tape::new(ios.map(|taped| self.aligned(*taped)).collect());
+        let name = &job.name;
+        let mut note = |text: &str| notes.push(format!("job '{name}': {text}"));
+        loaded.notes.iter().for_each(|text| note(text));
+        let idle = [
+            (job.loops > 1, "loops"),
+            (job.time_based, "time_based"),
+            (job.io_size.is_some(), "io_size"),
+            (job.number_ios.is_some(), "number_ios"),
+        ];
+        for (_, option) in idle.iter().filter(|(given, _)| *given) {
+            note(&format!(
+                "{option}: no effect with read_iolog, which is replayed once, as in fio"
+            ));
+        }
+        let is_timed = !self.no_stall && !loaded.is_untimed();
+        // Buffers must fit the longest I/O.
+        let longest = tenants.iter().map(|it| it.longest).max().unwrap_or(0);
+        let longest = u32::try_from(longest).expect("readers refuse lengths above 1 GiB");
+        job.bs = PerDirection::all(BlockSize::Fixed(longest.max(SECTOR_SIZE)));
+        (job.rw, job.loops, job.time_based) = (Rw::RandRw, 1, false);
+        (job.io_size, job.number_ios) = (None, None);
+        job.tape = Some(Arc::new(if is_timed { tape } else { tape.without_times() }));
+        Ok(())
+    }
+
+    fn aligned(&self, mut taped: Taped) -> Taped {
+        taped.io.sector -= taped.io.sector % u64::from(self.align / SECTOR_SIZE);
+        taped
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,5 +477,23 @@ mod tests {
         assert_eq!((job.size, job.io_size), (bytes(65_536), bytes(32_768)));
         assert_eq!(sized(None, Amount::Bytes(16_384)), bytes(49_152));
         assert_eq!(sized(Some(Amount::Percent(50)), Amount::Percent(25)), bytes(32_768));
+    }
+
+    #[test]
+    fn engines_without_a_meaning_are_told_from_engines_that_do_not_exist() {
+        assert!(Engine::named("libaio").is_ok_and(|engine| engine.is_storage));
+        assert_eq!(Engine::named("aio"), Engine::named("libaio"));
+        assert!(Engine::named("psync").is_ok_and(|engine| engine.is_synchronous));
+        assert!(Engine::named("null").is_ok_and(|engine| !engine.is_storage));
+        let message = |name| Engine::named(name).expect_err(name).to_string();
+        for name in ["ftruncate", "libhdfs", "libiscsi", "rbd", "http", "net", "external:./mine.o"]
+        {
+            let text = message(name);
+            assert!(text.starts_with(
+                "this engine of fio's has no meaning here; accepted: libaio, io_uring"
+            ));
+        }
+        assert!(message("foo").starts_with("no engine 'foo'; accepted: libaio, "));
+        assert!(message("liboai").starts_with("no engine 'liboai'; nearest: libaio; accepted: "));
     }
 }

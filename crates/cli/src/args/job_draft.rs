@@ -1,19 +1,16 @@
-//! A job while its options are being read, and the meanings of their values.
+//! A job while its options are being read. The options that have a meaning only together have drafts of their own:
+//! another priority for a part of the I/Os (`cmdprio_percentage`), the verification, and work in one zone at a time
+//! (`zonemode=strided`). Options without effect become notes.
 
-use super::cmdprio_draft::CmdPrioDraft;
-use super::file_draft::FileDraft;
-use super::iolog_draft::IologDraft;
-use super::options::logs;
-pub use super::places::block_size;
-use super::places::{in_sectors, to_sectors};
-use super::value::Value;
-use super::verify_draft::VerifyDraft;
-use super::zone_draft::ZoneDraft;
+use super::file_draft::{FileDraft, IologDraft};
+use super::options::files;
+use super::value::{Value, block_size, in_sectors, to_sectors};
 use crate::plan::Cpus;
 use blkmq_core::{Class, IoPrio, Nanos};
+use blkmq_lab::workload::verify::{Method, Pattern};
 use blkmq_lab::workload::{
-    BlockSize, Depth, Direction, Flow, Job, Latencies, LatencyTarget, Logs, PerDirection,
-    ThinkTime, longest,
+    BlockSize, CmdPrio, Depth, Direction, Flow, Job, Latencies, LatencyTarget, Logs, PerDirection,
+    Rw, Strided, ThinkTime, Verify, longest,
 };
 use blkmq_terminal::UsageError;
 use blkmq_terminal::units::{self, KbBase};
@@ -196,7 +193,7 @@ impl JobDraft {
             ));
         }
         self.files.bound(&mut job);
-        job.logs = logs::finish(job.logs, name).map_err(|e| e.at(format!("job '{name}'")))?;
+        job.logs = files::finish_logs(job.logs, name).map_err(|e| e.at(format!("job '{name}'")))?;
         idle_logs(&job, notes);
         let refuse = |e: blkmq_lab::workload::JobError| UsageError::new(e.to_string());
         job.validate().map_err(|e| refuse(e).at(format!("job '{name}'")))?;
@@ -326,59 +323,201 @@ fn prio(class: Option<u8>, level: Option<u16>) -> IoPrio {
     IoPrio::new(class, level.unwrap_or(0)).expect("the option's range is that of levels")
 }
 
-/// Parses one direction of `bssplit`: `4k/60:8k/40`. Sizes without a percentage divide the remainder equally; as in
-/// fio, if every size has a percentage, the remainder goes to the last one.
-pub fn split(value: Value<'_>) -> Result<BlockSize, UsageError> {
-    let mut parts = Vec::new();
-    for part in value.text.split(':') {
-        let (size, share) = part.split_once('/').unwrap_or((part, ""));
-        let share = if share.is_empty() { None } else { Some(units::percent(share)?) };
-        parts.push((block_size(Value { text: size, ..value })?, share));
-    }
-    let given: u32 = parts.iter().filter_map(|(_, share)| share.map(u32::from)).sum();
-    let blank = parts.iter().filter(|(_, share)| share.is_none()).count() as u32;
-    if given > 100 {
-        let text =
-            format!("the shares sum to {given} percent; accepted: up to 100, as in 4k/60:8k/40");
-        return Err(UsageError::new(text));
-    }
-    if let (0, Some((_, Some(last)))) = (blank, parts.last_mut()) {
-        *last += (100 - given) as u8;
-    }
-    let mut left = 100 - given;
-    let mut open = blank;
-    let filled = parts.into_iter().map(|(bs, share)| {
-        let share = share.unwrap_or_else(|| {
-            let share = left / open;
-            (left, open) = (left - share, open - 1);
-            share as u8
-        });
-        (bs, share)
-    });
-    Ok(BlockSize::Split(filled.collect()))
+/// One entry of `cmdprio_bssplit`: a length, a percentage, and its own priority, if it has one.
+type Entry = (u32, u8, Option<IoPrio>);
+
+/// The options as given, by direction.
+#[derive(Clone, Debug, Default)]
+pub struct CmdPrioDraft {
+    /// `cmdprio_percentage`.
+    pub percentage: PerDirection<Option<u8>>,
+    /// `cmdprio_class`.
+    pub class: PerDirection<Option<u8>>,
+    /// `cmdprio`.
+    pub level: PerDirection<Option<u16>>,
+    /// `cmdprio_bssplit`.
+    pub split: PerDirection<Option<Vec<Entry>>>,
 }
 
-/// Rates by direction; 0 is fio's "unlimited".
-pub fn rates(value: Value<'_>) -> Result<PerDirection<Option<u64>>, UsageError> {
-    let mut rates = value.directions(|value| value.count(0..=u64::MAX))?;
-    for direction in Direction::ALL {
-        rates[direction] = rates[direction].filter(|rate| *rate > 0);
-    }
-    Ok(rates)
+/// One direction of `cmdprio_bssplit`: `4k/30:64k/20`, or with a class and a level, `4k/30/1/0:64k/20/2/3`.
+pub fn cmdprio_split(value: Value<'_>) -> Result<Vec<Entry>, UsageError> {
+    const ACCEPTED: &str =
+        "accepted: SIZE/PERCENT or SIZE/PERCENT/CLASS/LEVEL[/HINT], with : between them";
+    let entry = |part: &str| {
+        let fields = Vec::from_iter(part.split('/'));
+        let (size, share, prio) = match fields[..] {
+            [size, share] => (size, share, None),
+            // No device here supports hints.
+            [size, share, class, level] | [size, share, class, level, _] => {
+                if let Some(hint) = fields.get(4) {
+                    units::count(hint, 0..=1023u16, value.base)?;
+                }
+                let class = units::count(class, 1..=3u8, value.base)?;
+                let level = units::count(level, 0..=7u16, value.base)?;
+                (size, share, Some(prio(Some(class), Some(level))))
+            }
+            _ => return Err(UsageError::new(ACCEPTED)),
+        };
+        Ok((to_sectors(block_size(Value { text: size, ..value })?), units::percent(share)?, prio))
+    };
+    value.text.split(':').map(entry).collect()
 }
 
-/// `percentile_list`, in ascending order.
-pub fn percentiles(text: &str) -> Result<Vec<f64>, UsageError> {
-    const ACCEPTED: &str = "up to 20 numbers above 0 and up to 100, such as 50:99:99.9";
-    let refuse = || UsageError::new(format!("accepted: {ACCEPTED}"));
-    let mut list = Vec::new();
-    for part in text.split([':', ',']) {
-        let percentile = units::decimal(part, ACCEPTED)?;
-        if !(percentile > 0.0 && percentile <= 100.0) {
-            return Err(refuse());
+impl CmdPrioDraft {
+    /// The priorities of the job `name`. As in fio, the default is the highest priority, and trims have none. Appends
+    /// options without effect to `notes`.
+    ///
+    /// # Errors
+    /// If the options contradict each other.
+    pub fn finish(
+        self,
+        name: &str,
+        notes: &mut Vec<String>,
+    ) -> Result<PerDirection<CmdPrio>, UsageError> {
+        let given = |direction| {
+            let (share, split) = (&self.percentage[direction], &self.split[direction]);
+            (share.is_some_and(|share| share > 0), split.is_some())
+        };
+        let any = Direction::ALL.map(given);
+        if any.iter().any(|(share, _)| *share) && any.iter().any(|(_, split)| *split) {
+            let text = "cmdprio_percentage and cmdprio_bssplit; accepted: one of the two";
+            return Err(UsageError::new(text).at(format!("job '{name}'")));
         }
-        list.push(percentile);
+        let own = Direction::ALL.iter();
+        let own = own.filter(|d| self.class[**d].is_some() || self.level[**d].is_some()).count();
+        if own > 0 && any.iter().all(|(share, split)| !share && !split) {
+            notes.push(format!(
+                "job '{name}': cmdprio_class, cmdprio: no effect without cmdprio_percentage or cmdprio_bssplit"
+            ));
+        }
+        let mut all = PerDirection::default();
+        for direction in [Direction::Read, Direction::Write] {
+            let class = self.class[direction].unwrap_or(1);
+            let usual = prio(Some(class), Some(self.level[direction].unwrap_or(0)));
+            all[direction] = match (self.percentage[direction], &self.split[direction]) {
+                (_, Some(entries)) => {
+                    let entry = |(len, share, prio): &Entry| (*len, *share, prio.unwrap_or(usual));
+                    CmdPrio::Split(entries.iter().map(entry).collect())
+                }
+                (Some(share), None) if share > 0 => CmdPrio::Percentage(share, usual),
+                _ => CmdPrio::None,
+            };
+        }
+        Ok(all)
     }
-    list.sort_by(f64::total_cmp);
-    if list.len() > 20 { Err(refuse()) } else { Ok(list) }
+}
+
+/// `verify` and its companions; `None` for an option that was not given.
+#[derive(Clone, Debug, Default)]
+pub struct VerifyDraft {
+    /// `verify`; 0 disables it.
+    pub method: Option<Method>,
+    /// `verify_pattern`.
+    pub pattern: Option<Pattern>,
+    /// `verify_interval`.
+    pub interval: Option<u32>,
+    /// `do_verify`.
+    pub do_verify: Option<bool>,
+    /// `verify_fatal`.
+    pub fatal: Option<bool>,
+    /// `verify_backlog`.
+    pub backlog: Option<u32>,
+    /// `verify_only`.
+    pub only: Option<bool>,
+    /// `verify_state_save`.
+    pub state_save: Option<bool>,
+    /// `verify_state_load`.
+    pub state_load: Option<bool>,
+}
+
+impl VerifyDraft {
+    /// The verification of the job `name` with direction `rw`. Appends options without effect to `notes`.
+    pub fn finish(self, name: &str, rw: Rw, notes: &mut Vec<String>) -> Option<Verify> {
+        let mut idle = |options: &[&str], why: &str| {
+            if !options.is_empty() {
+                let options = options.join(", ");
+                notes.push(format!("job '{name}': {options}: no effect {why}"));
+            }
+        };
+        let given = [
+            ("verify_pattern", self.pattern.is_some()),
+            ("verify_interval", self.interval.is_some()),
+            ("do_verify", self.do_verify.is_some()),
+            ("verify_fatal", self.fatal.is_some()),
+            ("verify_backlog", self.backlog.is_some()),
+            ("verify_only", self.only.is_some()),
+            ("verify_state_save", self.state_save.is_some()),
+            ("verify_state_load", self.state_load.is_some()),
+        ];
+        let among = |names: &[&str]| {
+            let both = given.iter().filter(|(name, given)| *given && names.contains(name));
+            Vec::from_iter(both.map(|(name, _)| *name))
+        };
+        let Some(method) = self.method else {
+            idle(&among(&given.map(|(name, _)| name)), "without verify");
+            return None;
+        };
+        let do_verify = self.do_verify.unwrap_or(true);
+        let mut backlog = self.backlog.unwrap_or(0);
+        let reads = matches!(rw, Rw::Read | Rw::RandRead);
+        if reads {
+            let why = "on a job that only reads: it checks all that it reads";
+            idle(&among(&["do_verify", "verify_backlog", "verify_state_save"]), why);
+        } else if self.only == Some(true) {
+            idle(&among(&["verify_backlog"]), "with verify_only: nothing is written");
+            backlog = 0;
+        } else if !do_verify {
+            idle(&among(&["verify_backlog"]), "with do_verify=0: nothing is read back");
+        }
+        if method == Method::Null {
+            let why = "with verify=null: contents are not looked at";
+            idle(&among(&["verify_pattern", "verify_fatal"]), why);
+        }
+        Some(Verify {
+            method,
+            pattern: self.pattern,
+            interval: self.interval,
+            do_verify,
+            fatal: self.fatal.unwrap_or(false),
+            backlog,
+            only: self.only.unwrap_or(false),
+            state_save: self.state_save.unwrap_or(false) && !reads,
+            state_load: self.state_load.unwrap_or(false),
+        })
+    }
+}
+
+/// `zonemode` and its companions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ZoneDraft {
+    /// `zonemode=strided`.
+    pub strided: bool,
+    /// `zonesize`, in bytes; 0 for none.
+    pub size: u64,
+    /// `zonerange`, in bytes; 0 is `zonesize`.
+    pub range: u64,
+    /// `zoneskip`, in bytes.
+    pub skip: u64,
+}
+
+impl ZoneDraft {
+    /// The zones, if the job has any. As in fio, `zonesize` and `zonemode` require each other.
+    ///
+    /// # Errors
+    /// If they contradict each other.
+    pub fn finish(self) -> Result<Option<Strided>, UsageError> {
+        let Self { strided, size, range, skip } = self;
+        let refuse = |text: &str| Err(UsageError::new(text));
+        match (strided, size) {
+            (true, 0) => refuse("zonemode=strided without zonesize; accepted: both"),
+            (true, size) => {
+                let range = if range == 0 { size } else { range };
+                Ok(Some(Strided { size, range, skip }))
+            }
+            (false, 0) if range == 0 && skip == 0 => Ok(None),
+            (false, _) => {
+                refuse("zonesize, zonerange, zoneskip; accepted with them: zonemode=strided")
+            }
+        }
+    }
 }

@@ -1,18 +1,21 @@
 //! The options for the runs as a whole, and the plan that they make together with the jobs.
+//!
+//! The plan is checked: jobs fit their devices, and those that verify find what they wrote. So devices that store
+//! nothing are refused with `verify`, and threads that write where another thread verifies concurrently.
 
 use super::file_draft::FileDraft;
-use super::quote::quote;
 use super::target;
-use crate::overlap;
+use crate::devices;
+use crate::plan::runs::{self, ThreadSpec};
 use crate::plan::{
     AccessChoice, Cpus, DeviceChoice, Nomerges, Plan, PumpChoice, SchedulerChoice, ScopeChoice,
-    StatsChoice, Time, TracePlan, Written, groups, matrix,
+    StatsChoice, Time, TracePlan, Written, groups, quote,
 };
-use crate::report::Format;
-use crate::report::terse;
+use crate::report::{Format, terse};
 use blkmq_core::Nanos;
 use blkmq_engine::{Access, DeviceDepth, GroupSpec, Modes};
-use blkmq_lab::workload::{Direction, Job};
+use blkmq_lab::workload::verify::Method;
+use blkmq_lab::workload::{Direction, Job, Region};
 use blkmq_terminal::UsageError;
 use std::path::PathBuf;
 
@@ -157,9 +160,9 @@ impl RunDraft {
         let free_choice = jobs.is_empty();
         let mut threads = Vec::from_iter(self.threads.iter().copied().map(Some));
         if threads.is_empty() {
-            threads = if free_choice { matrix::thread_counts(self.time) } else { vec![None] };
+            threads = if free_choice { runs::thread_counts(self.time) } else { vec![None] };
         }
-        let repeat = self.repeat.unwrap_or(if free_choice { matrix::repeat(self.time) } else { 1 });
+        let repeat = self.repeat.unwrap_or(if free_choice { runs::repeats(self.time) } else { 1 });
         for choice in &mut self.access {
             choice.fill(self.modes)?;
         }
@@ -210,7 +213,7 @@ impl RunDraft {
         };
         if free_choice {
             plan.cpus = vec![None];
-            plan.jobs = vec![matrix::job(plan.cases() * repeat as usize, plan.time)];
+            plan.jobs = vec![runs::matrix_job(plan.cases() * repeat as usize, plan.time)];
         }
         check(&plan, self.readonly)?;
         Ok(plan)
@@ -328,5 +331,105 @@ fn check(plan: &Plan, readonly: bool) -> Result<(), UsageError> {
             return Err(UsageError::new(text));
         }
     }
-    overlap::check(plan)
+    check_verified(plan)
+}
+
+/// Checks every job that verifies, on every device and with every number of threads.
+///
+/// # Errors
+/// For the first job that cannot be verified.
+fn check_verified(plan: &Plan) -> Result<(), UsageError> {
+    if plan.jobs.iter().all(|job| job.verify.is_none()) {
+        return Ok(());
+    }
+    for device in &plan.devices {
+        plan.jobs.iter().try_for_each(|job| keeps(job, device))?;
+        for &numjobs in &plan.threads {
+            apart(plan, device, &plan.threads_of(numjobs))?;
+        }
+    }
+    Ok(())
+}
+
+fn keeps(job: &Job, device: &DeviceChoice) -> Result<(), UsageError> {
+    match &job.verify {
+        Some(verify) if verify.method != Method::Null && !device.keeps => {
+            let (method, devices) = (verify.method, devices::keeping());
+            let text = format!(
+                "verify={method}, but this device keeps nothing of what is written; accepted: --device with one \
+                 that does ({devices}), or verify=null, which does not look at contents"
+            );
+            Err(UsageError::new(text).at(format!("job '{}' on device {}", job.name, device.text)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One thread's part of the device, in bytes.
+struct Part<'a> {
+    job: &'a Job,
+    thread: ThreadSpec,
+    regions: Vec<Region>,
+}
+
+impl Part<'_> {
+    fn writes(&self) -> bool {
+        let only = self.job.verify.as_ref().is_some_and(|verify| verify.only);
+        !only && self.job.rw.directions().iter().any(|way| *way != Direction::Read)
+    }
+
+    /// Returns two overlapping regions of the parts, or `None` if the verification of this part cannot read data
+    /// written by `other` in the meantime.
+    fn is_disturbed_by(&self, other: &Part<'_>, jobs: &[Job]) -> Option<[Region; 2]> {
+        let at_once = self.job.verify.is_some()
+            && other.writes()
+            && self.thread.phase == other.thread.phase
+            && !waits(jobs, self.thread.job, other.thread.job)
+            && !waits(jobs, other.thread.job, self.thread.job);
+        if !at_once {
+            return None;
+        }
+        let end = |region: &Region| region.start + region.size;
+        self.regions.iter().find_map(|mine| {
+            let overlaps = |it: &&Region| mine.start < end(it) && it.start < end(mine);
+            other.regions.iter().find(overlaps).map(|theirs| [*mine, *theirs])
+        })
+    }
+}
+
+/// Returns whether job `later` begins after job `earlier` (`wait_for`), directly or indirectly.
+fn waits(jobs: &[Job], later: usize, earlier: usize) -> bool {
+    let Some(awaited) = &jobs[later].wait_for else { return false };
+    let named = (0..later).filter(|at| jobs[*at].name == *awaited);
+    named.into_iter().any(|at| at == earlier || waits(jobs, at, earlier))
+}
+
+/// Quadratic in the threads, of which there are a few thousand at most.
+fn apart(plan: &Plan, device: &DeviceChoice, threads: &[ThreadSpec]) -> Result<(), UsageError> {
+    let part = |thread: &ThreadSpec| {
+        let job = &plan.jobs[thread.job];
+        // Other code checks that the job fits.
+        let regions = job.regions(thread.thread, device.size_bytes).ok()?;
+        Some(Part { job, thread: *thread, regions })
+    };
+    let parts = Vec::from_iter(threads.iter().filter_map(part));
+    let disturbed = |verifying: &Part<'_>| {
+        let others = parts.iter().filter(|other| other.thread != verifying.thread);
+        let (other, [mine, theirs]) = others
+            .into_iter()
+            .find_map(|other| Some((other, verifying.is_disturbed_by(other, &plan.jobs)?)))?;
+        let text = format!(
+            "thread {} verifies bytes {} to {}, and thread {} of job '{}' writes from {} to {} meanwhile; \
+             accepted: parts that do not overlap, such as size=1g with offset_increment=1g, or stonewall",
+            verifying.thread.thread,
+            mine.start,
+            mine.start + mine.size,
+            other.thread.thread,
+            other.job.name,
+            theirs.start,
+            theirs.start + theirs.size,
+        );
+        Some(UsageError::new(text).at(format!("job '{}'", verifying.job.name)))
+    };
+    parts.iter().find_map(disturbed).map_or(Ok(()), Err)
 }

@@ -3,8 +3,8 @@
 use super::figure::INVERSIONS;
 use super::row::{self, Row};
 use super::study::{Axis, Point, Program, Study};
-use crate::args::{self, Request, quote};
-use crate::plan::{Plan, Time};
+use crate::args::{self, Request};
+use crate::plan::{Plan, Time, quote};
 use crate::{Failure, bench, replay};
 use blkmq_terminal::UsageError;
 use blkmq_terminal::interrupt::Stop;

@@ -3,29 +3,26 @@
 //! A [`Plan`] contains every choice; [`Plan::runs`] expands it into single runs in their order. The code that runs them
 //! needs no options or defaults.
 
-pub mod access;
 pub mod choices;
 pub mod cpus;
 pub mod groups;
-mod kept;
-pub mod matrix;
-mod naming;
 mod print;
 pub mod runs;
-mod time;
+
+pub use blkmq_terminal::SchedulerChoice;
+pub use choices::{AccessChoice, Choice, Nomerges, PumpChoice, ScopeChoice, StatsChoice};
+pub use cpus::Cpus;
+pub use print::{job_file, quote, time};
 
 use crate::report::Format;
-pub use access::AccessChoice;
+use blkmq::Device;
 use blkmq_core::Nanos;
+use blkmq_device::MachineShape;
 use blkmq_engine::{DeviceDepth, GroupTree};
 use blkmq_lab::workload::Job;
-pub use blkmq_terminal::SchedulerChoice;
-pub use choices::{Choice, Nomerges, PumpChoice, ScopeChoice, StatsChoice};
-pub use cpus::Cpus;
-pub use kept::Kept;
-pub use print::{job_file, time};
+use std::fmt;
 use std::path::PathBuf;
-pub use time::Time;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// All choices of a command line.
 #[derive(Clone, Debug)]
@@ -180,6 +177,86 @@ impl Written {
             Some((_, last)) => *last = value,
             None => options.push((name, value)),
         }
+    }
+}
+
+/// The kind of time of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Time {
+    /// Real time: `blkmq bench`.
+    Real,
+    /// The virtual time of a simulation: `blkmq sim`.
+    Virtual {
+        /// The source of all randomness.
+        seed: u64,
+    },
+}
+
+/// The machine of every simulation, so that a run does not depend on the host.
+const VIRTUAL: MachineShape = MachineShape { cpus: 8, nodes: 1 };
+
+impl Time {
+    /// The command that runs plans in this time.
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Real => "bench",
+            Self::Virtual { .. } => "sim",
+        }
+    }
+
+    /// The seed, if there is one.
+    pub fn seed(self) -> Option<u64> {
+        match self {
+            Self::Real => None,
+            Self::Virtual { seed } => Some(seed),
+        }
+    }
+
+    /// The machine, which determines defaults such as the number of hardware queues.
+    pub fn machine(self) -> MachineShape {
+        match self {
+            Self::Real => MachineShape {
+                cpus: blkmq_runtime::available_cpus(),
+                nodes: blkmq_runtime::numa_nodes(),
+            },
+            Self::Virtual { .. } => VIRTUAL,
+        }
+    }
+}
+
+/// A slot for an open device, shared by copies of a choice.
+#[derive(Clone, Default)]
+pub struct Kept(Arc<Mutex<Option<Device>>>);
+
+impl Kept {
+    /// Keeps `device`, unless opening it again costs nothing.
+    pub fn keep(&self, device: Device) {
+        #[cfg(target_os = "linux")]
+        if matches!(device, Device::Nbd(_)) {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(device);
+        }
+        #[cfg(not(target_os = "linux"))]
+        drop(device);
+    }
+
+    /// Takes the device, if one is kept.
+    pub fn take(&self) -> Option<Device> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Choices are compared by their descriptions.
+impl PartialEq for Kept {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Kept {}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kept")
     }
 }
 

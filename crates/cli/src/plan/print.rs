@@ -37,6 +37,21 @@ pub fn time(span: Nanos) -> String {
     }
 }
 
+/// The words of `blkmq` and this command with `args`, quoted so that a shell reads them back.
+pub fn quote(command: &str, args: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+%@".contains(c);
+    let mut line = format!("blkmq {command}");
+    for arg in args {
+        line.push(' ');
+        if !arg.is_empty() && arg.chars().all(plain) {
+            line.push_str(arg);
+        } else {
+            line.push_str(&format!("'{}'", arg.replace('\'', r"'\''")));
+        }
+    }
+    line
+}
+
 struct Section<'a>(&'a mut String);
 
 impl Section<'_> {
@@ -357,5 +372,16 @@ fn logs(out: &mut Section<'_>, logs: &Logs) {
     out.flag("log_max_value", logs.max_value);
     if !logs.per_job {
         out.line("per_job_logs", 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_is_quoted_for_a_shell() {
+        let args = ["--name=it's", "", "--bs=4k"].map(String::from);
+        assert_eq!(quote("bench", &args), r"blkmq bench '--name=it'\''s' '' --bs=4k");
     }
 }

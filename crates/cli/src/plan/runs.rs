@@ -1,14 +1,21 @@
-//! The runs of a plan, in order, and a runtime for jobs without an end: a pass over a whole disk takes longer than a
-//! user expects, and in virtual time its length would not be noticed.
+//! The runs of a plan, in order. Each case has a name that distinguishes it, in the jobs of a report and in the files of
+//! a run: `mq-deadline`, or `mq-deadline-fifo_batch=8.spin.4threads`. A plan with one case needs none.
+//!
+//! Jobs without an end get a runtime: a pass over a whole disk takes longer than a user expects, and in virtual time its
+//! length would not be noticed. A command without arguments gets a workload and thread counts that show the cost of
+//! schedulers on any machine in a few seconds.
 
 use super::{AccessChoice, DeviceChoice, Plan, SchedulerChoice, ScopeChoice, Time, time};
 use blkmq_core::Nanos;
+use blkmq_lab::workload::{Depth, Job, Latencies, Rw};
 use blkmq_sched::Scope;
 
 /// The virtual runtime of a job without an end.
 const SIMULATED: Nanos = Nanos::from_secs(10);
+
 /// The total real time of all runs, if jobs have no end.
 const BUDGET_MS: u64 = 20_000;
+
 /// The minimum and maximum share of it for such a job in one run.
 const SHARE_MS: (u64, u64) = (500, 10_000);
 
@@ -94,7 +101,7 @@ impl Plan {
     }
 
     /// The number of elevators of a queue with `scheduler`.
-    pub fn scope_of(&self, scheduler: &SchedulerChoice) -> Scope {
+    fn scope_of(&self, scheduler: &SchedulerChoice) -> Scope {
         match self.scope {
             None => scheduler.factory.scope,
             Some(ScopeChoice::Queue) => Scope::Queue,
@@ -160,14 +167,114 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// The name of the case of `spec`; empty if there is only one.
+    pub fn case_name(&self, spec: &RunSpec<'_>) -> String {
+        let name = self.plain_case_name(spec);
+        // Replacing characters that are invalid in a file name may make names equal.
+        let runs = self.runs();
+        let earlier = runs.iter().take(self.cases()).filter(|other| other.case < spec.case);
+        let like = earlier.filter(|other| self.plain_case_name(other) == name).count();
+        if like == 0 { name } else { format!("{name}-{}", like + 1) }
+    }
+
+    fn plain_case_name(&self, spec: &RunSpec<'_>) -> String {
+        let threads = spec.threads.len();
+        let parts = [
+            (self.schedulers.len() > 1, spec.scheduler.text.clone()),
+            (self.access.len() > 1, spec.access.text.clone()),
+            (self.threads.len() > 1, format!("{threads}threads")),
+            (self.devices.len() > 1, spec.device.text.clone()),
+        ];
+        let shown = parts.into_iter().filter_map(|(shown, part)| shown.then(|| fit(&part)));
+        Vec::from_iter(shown).join(".")
+    }
+
+    /// The name of a file of `spec` that begins with `prefix`. It contains the case if there are several, and the
+    /// repetition, from 0, if there are several of those.
+    pub fn file_of(&self, spec: &RunSpec<'_>, prefix: &str) -> String {
+        let mut name = prefix.to_owned();
+        if self.cases() > 1 {
+            name.push_str(&format!(".{}", self.case_name(spec)));
+        }
+        if self.repeat > 1 {
+            name.push_str(&format!(".rep{}", spec.repetition));
+        }
+        name
+    }
+}
+
+/// `text` with a dash for each character that has a meaning to shells or in paths.
+fn fit(text: &str) -> String {
+    let keeps = |c: char| c.is_ascii_alphanumeric() || "-_=".contains(c);
+    text.chars().map(|c| if keeps(c) { c } else { '-' }).collect()
+}
+
+/// Repetitions: several where results differ between them, for a median.
+pub fn repeats(time: Time) -> u32 {
+    match time {
+        Time::Real => 3,
+        Time::Virtual { .. } => 1,
+    }
+}
+
+/// The time of all runs together.
+const BUDGET: Nanos = Nanos::from_secs(8);
+
+const SHORTEST: Nanos = Nanos::from_millis(50);
+
+const LONGEST: Nanos = Nanos::from_secs(1);
+
+/// One thread, two, and twice the number of cores, since locks cost most when threads wait.
+pub fn thread_counts(time: Time) -> Vec<Option<u32>> {
+    let cpus = u32::from(time.machine().cpus);
+    let mut counts = match time {
+        Time::Real => vec![1, 2, 2 * cpus],
+        // Every virtual thread has its own CPU.
+        Time::Virtual { .. } => vec![1, 2, cpus],
+    };
+    counts.dedup();
+    counts.into_iter().map(Some).collect()
+}
+
+/// The job of each of `runs` runs: random writes in portions of eight, by which the kernel's schedulers were found not
+/// to scale.
+pub fn matrix_job(runs: usize, time: Time) -> Job {
+    let share = BUDGET.0 / (runs.max(1) as u64);
+    let runtime = match time {
+        // Whole tens of milliseconds print well.
+        Time::Real => share.clamp(SHORTEST.0, LONGEST.0) / 10_000_000 * 10_000_000,
+        // Some 100 000 I/Os for each thread; virtual time does not drift, so a short run is enough.
+        Time::Virtual { .. } => 10_000_000,
+    };
+    Job {
+        name: "randwrite".into(),
+        rw: Rw::RandWrite,
+        direct: true,
+        norandommap: true,
+        depth: Depth {
+            iodepth: 32,
+            low: 32,
+            batch_submit: 8,
+            batch_complete_min: 8,
+            batch_complete_max: 8,
+        },
+        runtime: Some(Nanos(runtime)),
+        time_based: true,
+        group_reporting: true,
+        latencies: Latencies::ALL,
+        ..Job::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{self, Request};
+    use crate::args::{Request, parse};
 
     fn bounded(line: &str, time: Time) -> Plan {
         let words = Vec::from_iter(line.split_whitespace().map(String::from));
-        let Ok(Request::Plan(mut plan)) = args::parse(&words, time) else { panic!("{line}") };
+        let Ok(Request::Plan(mut plan)) = parse(&words, time) else { panic!("{line}") };
         plan.bound();
         *plan
     }
@@ -203,5 +310,44 @@ mod tests {
         }
         let plan = bounded("--rw=read", Time::Virtual { seed: 0 });
         assert_eq!(plan.jobs[0].runtime, Some(SIMULATED));
+    }
+
+    fn plan(line: &str) -> Box<Plan> {
+        let args = Vec::from_iter(line.split_whitespace().map(String::from));
+        match parse(&args, Time::Virtual { seed: 0 }).expect(line) {
+            Request::Plan(plan) => plan,
+            Request::Help | Request::Command(_) => panic!("{line} is no plan"),
+        }
+    }
+
+    fn names(line: &str) -> Vec<String> {
+        let plan = plan(line);
+        plan.runs().iter().map(|spec| plan.file_of(spec, "p")).collect()
+    }
+
+    #[test]
+    fn one_case_has_no_name() {
+        assert_eq!(names("--rw=read --size=1m --scheduler=bfq"), ["p"]);
+        let repeated = names("--rw=read --size=1m --scheduler=bfq --repeat=2");
+        assert_eq!(repeated, ["p.rep0", "p.rep1"]);
+    }
+
+    #[test]
+    fn several_cases_are_named_by_what_differs() {
+        let two =
+            names("--rw=read --size=1m --scheduler=none,mq-deadline:fifo_batch=8,read_expire=9");
+        assert_eq!(two, ["p.none", "p.mq-deadline-fifo_batch=8-read_expire=9"]);
+        let four = names("--rw=read --size=1m --scheduler=none,bfq --threads=1,2 --repeat=2");
+        assert_eq!(four.len(), 8);
+        assert_eq!(
+            (four[0].as_str(), four[7].as_str()),
+            ("p.none.1threads.rep0", "p.bfq.2threads.rep1")
+        );
+    }
+
+    #[test]
+    fn no_two_cases_share_a_name() {
+        let same = names("--rw=read --size=1m --scheduler=none,none");
+        assert_eq!(same, ["p.none", "p.none-2"]);
     }
 }

@@ -2,8 +2,8 @@
 //! scheduler and on every device requested. The result has a row for each tenant, device and scheduler, and its page a
 //! latency curve for each.
 
-use crate::args::{self, Request, quote};
-use crate::plan::{Plan, Time};
+use crate::args::{self, Request};
+use crate::plan::{Plan, Time, quote};
 use crate::report::job::{JobResult, Latency};
 use crate::report::model::{Partial, Report, Run};
 use crate::report::number::nanos;

@@ -161,6 +161,7 @@ fn powers_to(most: u32) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
     use crate::experiment::Points;
     use crate::experiment::answer::percent;

@@ -4,28 +4,23 @@
 //! Each option of fio is of one of three kinds: implemented here (by a function), without effect here and accepted with
 //! a note of the reason, or not supported and refused.
 
-mod contents;
-mod defaults;
-mod files;
+pub mod files;
 mod foreign;
 mod load;
-pub mod logs;
 #[cfg(test)]
 mod page;
 mod pattern;
-mod refused;
 mod run;
-mod steering;
-mod verify;
+
+#[cfg(test)]
+pub use foreign::defaults;
+pub use foreign::is_default;
 
 use super::job_draft::JobDraft;
 use super::run_draft::RunDraft;
 use super::value::Value;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::nearest::nearest;
-#[cfg(test)]
-pub use defaults::all as defaults;
-pub use defaults::is_default;
 
 /// One option.
 pub struct Opt {
@@ -157,9 +152,9 @@ impl Opt {
 
 /// Every option, in the order of the help.
 pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
-    let tables = [run::JOBS, files::OPTIONS, pattern::OPTIONS, load::OPTIONS, steering::OPTIONS];
-    let others = [contents::OPTIONS, verify::OPTIONS, logs::OPTIONS, run::OPTIONS];
-    let without = [foreign::OPTIONS, refused::OPTIONS];
+    let tables = [run::JOBS, files::OPTIONS, pattern::OPTIONS, load::OPTIONS, load::STEERING];
+    let others = [pattern::CONTENTS, pattern::VERIFY, files::LOGS, run::OPTIONS];
+    let without = [foreign::OPTIONS, foreign::REFUSED];
     tables.into_iter().chain(others).chain(without).flatten()
 }
 
@@ -186,7 +181,7 @@ pub fn unknown(name: &str) -> UsageError {
     let names =
         usable.clone().flat_map(|option| std::iter::once(&option.name).chain(option.aliases));
     let name = name.replace('-', "_");
-    if refused::is_of_an_engine(&name) {
+    if foreign::is_of_an_engine(&name) {
         let text = "an option of an engine of fio's that has no meaning here; accepted: see --help";
         return UsageError::new(text);
     }
@@ -199,6 +194,7 @@ pub fn unknown(name: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
     use std::collections::BTreeSet;
 

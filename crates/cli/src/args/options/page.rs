@@ -1,6 +1,6 @@
 //! Generates `docs/fio-options.md` from the table, so that the two cannot differ.
 
-use super::{Meaning, defaults, find};
+use super::{Meaning, find, foreign};
 
 const HEAD: &str = "\
 # Options of fio that are out
@@ -65,7 +65,7 @@ fn page() -> String {
         let (here, why) = match option.meaning {
             Meaning::NoOp(why) => ("no effect".to_owned(), why),
             Meaning::Unsupported(why) => {
-                let default = defaults::all().find(|(name, _)| *name == option.name);
+                let default = foreign::defaults().find(|(name, _)| *name == option.name);
                 let here = default.map_or("refused".to_owned(), |(_, values)| {
                     format!("refused, except `{}`", values[0])
                 });

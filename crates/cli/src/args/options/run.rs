@@ -4,7 +4,7 @@
 use super::super::tenants;
 use super::{Group, Kind, Meaning, Opt};
 use crate::devices;
-use crate::plan::{AccessChoice, Choice, SchedulerChoice, StatsChoice, Time, access, groups};
+use crate::plan::{AccessChoice, Choice, SchedulerChoice, StatsChoice, Time, choices, groups};
 use crate::report::Format;
 use crate::report::terse::Version;
 use blkmq_core::Nanos;
@@ -156,19 +156,19 @@ pub const OPTIONS: &[Opt] = &[
         },
     ),
     mode("dispatch", "one, batch, total-order", "how requests leave an elevator", |d, v| {
-        access::set(&mut d.modes, "dispatch", v.text)
+        choices::set(&mut d.modes, "dispatch", v.text)
     }),
     mode("insert", "direct, percpu-lists, staged", "how plugs get into it", |d, v| {
-        access::set(&mut d.modes, "insert", v.text)
+        choices::set(&mut d.modes, "insert", v.text)
     }),
     mode(
         "merge",
         "always, skip-when-contended, at-drain",
         "when an I/O is offered to merging",
-        |d, v| access::set(&mut d.modes, "merge", v.text),
+        |d, v| choices::set(&mut d.modes, "merge", v.text),
     ),
     mode("kick", "always, flag, coalesced", "what becomes of kicks", |d, v| {
-        access::set(&mut d.modes, "kick", v.text)
+        choices::set(&mut d.modes, "kick", v.text)
     }),
     compare(
         "scope",
