@@ -1,9 +1,8 @@
 //! Drives a worker with a real thread and a real clock: performs the worker's steps until the worker is done.
 
-use super::payload::{BenchPayload, Pool};
+use super::setup::{BenchPayload, Pool};
 use super::status::Asked;
-use super::tally::Part;
-use super::usage::Usage;
+use super::tally::{Part, Usage};
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::{Completion, Io, Refused};
 use blkmq_lab::trace::{ClientTrace, Plugged, Traced, on_cpu};
@@ -288,5 +287,4 @@ fn sleep(clock: Clock, until: Instant, outside: &mut Outside<'_>, part: impl Fn(
 }
 
 #[cfg(test)]
-#[path = "drive_tests.rs"]
 mod tests;

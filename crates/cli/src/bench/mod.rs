@@ -1,27 +1,19 @@
 //! Runs a plan: builds each queue, drives it with real threads or in virtual time, and fills a report.
 //!
 //! The plan defines order and repetitions; the laboratory's [`Worker`] defines the work of a single thread, and
-//! `drive.rs` drives it.
+//! `drive.rs` drives it. The report goes to [`Outputs`]: files, written after each run, and standard output, written at
+//! the end.
 //!
 //! [`Worker`]: blkmq_lab::workload::Worker
 
-mod disks;
 mod drive;
-mod groups;
 mod logs;
 mod outcome;
-mod outputs;
-mod payload;
-pub mod progress;
 mod run;
 mod setup;
-mod simulate;
-mod state;
-mod status;
+pub mod status;
 mod tally;
-mod ties;
 mod trouble;
-mod usage;
 mod watch;
 
 use crate::Failure;
@@ -29,16 +21,18 @@ use crate::plan::runs::RunSpec;
 use crate::plan::{Plan, Time, time};
 use crate::report::machine::Machine;
 use crate::report::model::{Partial, Report, Run};
+use crate::report::{Format, Output, open, open_as, render};
 use blkmq_lab::observe::Observation;
 use blkmq_lab::workload::LatencyTarget;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::interrupt::Stop;
-use disks::Disks;
+use blkmq_terminal::output::print_results;
+use blkmq_terminal::screen::shown;
 use outcome::Outcome;
-use outputs::Outputs;
-use progress::Progress;
-use status::{Beside, Status};
+use status::{Beside, Progress, Status};
+use std::borrow::Cow;
 use trouble::Troubles;
+use watch::Disks;
 
 /// Runs all of `plan`, and prints and writes its report. After a signal, the report covers the runs so far.
 ///
@@ -156,7 +150,7 @@ fn carry_out(
     let beside = Beside { observation, stop, status };
     match plan.time {
         Time::Real => run::run(plan, spec, beside),
-        Time::Virtual { seed } => simulate::run(plan, spec, seed, beside),
+        Time::Virtual { seed } => run::simulate(plan, spec, seed, beside),
     }
 }
 
@@ -254,9 +248,103 @@ fn depths_found(label: &str, run: &Run) -> Vec<String> {
     searched.filter_map(|job| Some(note(&job.name, job.iodepth, job.latency_target?))).collect()
 }
 
+/// The destinations of a plan's report.
+struct Outputs<'a> {
+    plan: &'a Plan,
+    /// The file for the results, if it is to be written and can be.
+    results: Option<Output>,
+    /// The additional page or data file.
+    report: Option<Output>,
+    /// The destinations that could not be written, in the order of the failures.
+    failures: Vec<String>,
+}
+
+impl<'a> Outputs<'a> {
+    /// Opens the files.
+    ///
+    /// # Errors
+    /// If one of them cannot be opened.
+    fn open(plan: &'a Plan) -> Result<Self, Failure> {
+        let results = plan.output.as_deref().map(|path| open_as(path, plan.format)).transpose()?;
+        let report = plan.report.as_deref().map(open).transpose()?;
+        Ok(Self { plan, results, report, failures: Vec::new() })
+    }
+
+    /// Writes the report to the files.
+    fn write(&mut self, report: &Report) {
+        for place in [&mut self.results, &mut self.report] {
+            let Some(Err(e)) = place.as_mut().map(|file| file.write(report)) else { continue };
+            *place = None;
+            self.failures.push(e.to_string());
+        }
+    }
+
+    /// Writes the records of a run, and returns the notes about them.
+    fn records(&mut self, spec: &RunSpec<'_>, observation: &Observation) -> Vec<String> {
+        watch::write(self.plan, spec, observation).unwrap_or_else(|e| {
+            let text = e.to_string();
+            if !self.failures.contains(&text) {
+                self.failures.push(text);
+            }
+            Vec::new()
+        })
+    }
+
+    /// Prints the status of an unfinished run, or appends it to the file of the results.
+    fn add(&mut self, report: &Report) {
+        let added = match &mut self.results {
+            Some(file) => file.add(report).map_err(|e| e.to_string()),
+            None => self.show(report, "\n").map_err(|e| e.to_string()),
+        };
+        let Err(text) = added else { return };
+        self.results = None;
+        if !self.failures.contains(&text) {
+            self.failures.push(text);
+        }
+    }
+
+    /// Prints the report in each format; `after` follows text.
+    fn show(&self, report: &Report, after: &str) -> Result<(), Failure> {
+        for format in [self.plan.format].iter().chain(&self.plan.also) {
+            let text = render(report, *format);
+            print_results(&match format {
+                Format::Normal => shown(&(text + after)).into_owned().into(),
+                _ => Cow::from(text),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Prints the report if it was not written to a file.
+    ///
+    /// # Errors
+    /// If standard output cannot be written.
+    fn print(&self, report: &Report) -> Result<(), Failure> {
+        if self.results.is_some() {
+            return Ok(());
+        }
+        self.show(report, "")?;
+        match (&self.plan.report, &self.report) {
+            (Some(path), Some(_)) if self.plan.format == Format::Normal => {
+                print_results(&format!("\nThe same with plots: {}\n", path.display()))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// An error if anything could not be written.
+    fn verdict(self) -> Result<(), Failure> {
+        if self.failures.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::Results(self.failures.join("; ")))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::report::sample;
 

@@ -1,14 +1,13 @@
-//! One run in real time: a queue is built, the threads of each phase drive it, and everything is counted.
+//! One run: a queue is built, the threads of each phase drive it in real time, or on virtual CPUs in virtual time, and
+//! everything is counted. [`RunTies`] are the ties between the threads: `exitall`, `wait_for` and `flow`.
 
 use super::drive::{OnCpu, Outside, drive};
 use super::logs::RunLogs;
 use super::outcome::{Counted, Outcome, outcome, run_of};
-use super::payload::{BenchPayload, Pool};
+use super::setup::{self, BenchPayload, Pool};
 use super::status::{Beside, Rounds, all_threads};
-use super::tally::Part;
-use super::ties::RunTies;
-use super::usage::Usage;
-use super::{setup, watch};
+use super::tally::{Part, Usage};
+use super::watch;
 use crate::Failure;
 use crate::plan::Plan;
 use crate::plan::runs::{RunSpec, ThreadSpec};
@@ -16,13 +15,19 @@ use crate::start::{Threads, Ticket, together};
 use blkmq::Device;
 #[cfg(target_os = "linux")]
 use blkmq_buf::AlignedBuf;
-use blkmq_core::Buffer;
+use blkmq_core::{Buffer, Instant};
+use blkmq_engine::Queue;
 use blkmq_lab::observe::Observation;
+use blkmq_lab::simulation::{Done, Program, Reports, Settings, Simulation};
 use blkmq_lab::trace::ClientTrace;
-use blkmq_lab::workload::{Journal, Stream, Window, Worker, longest};
+use blkmq_lab::workload::{
+    Awaited, Exit, ExitWhat, FlowPool, Journal, Stream, Ties, Window, Worker, longest,
+};
 use blkmq_runtime::Service;
 use blkmq_terminal::interrupt::Stop;
 use blkmq_terminal::output::complain;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Runs `spec` to its end, or until the stop of `beside`.
@@ -174,5 +179,161 @@ impl Phase<'_> {
         let tracer = self.observation.tracer.clone()?;
         let (cpu, pid) = (number as u16, watch::pid(number));
         Some(OnCpu { cpu, pid, trace: ClientTrace::new(tracer, self.device.shape()) })
+    }
+}
+
+/// Performs the run `spec` to its end, or until the stop of `beside`. All randomness is derived from `seed`.
+///
+/// # Errors
+/// See [`setup::check`]; also if the queue stalls.
+pub fn simulate(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    seed: u64,
+    beside: Beside<'_>,
+) -> Result<Outcome, Failure> {
+    let device = setup::device(plan, spec)?;
+    let chosen = spec.scheduler.on(device.default_scheduler(), &plan.groups);
+    let spec = &spec.under(plan, &chosen);
+    let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
+    // Copying bytes takes no virtual time. Payloads carry bytes only for workers that verify them.
+    if verifies {
+        simulate_with::<Buffer>(plan, spec, &device, seed, beside)
+    } else {
+        simulate_with::<()>(plan, spec, &device, seed, beside)
+    }
+}
+
+fn simulate_with<P: BenchPayload<Source = ()> + 'static>(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    device: &Device,
+    seed: u64,
+    beside: Beside<'_>,
+) -> Result<Outcome, Failure> {
+    let Beside { observation, stop, mut status } = beside;
+    let config = setup::config::<P>(plan, spec, device)?;
+    let mut notes = setup::notes(plan, spec, &config);
+    let stalls = RefCell::new(Vec::new());
+    let settings = Settings::new(spec.seed_of(seed));
+    let simulation = Simulation::observed(config, settings, observation);
+    let mut simulation = simulation.map_err(setup::impossible)?;
+    simulation.observe_stalls(|stall| match plan.quiet {
+        true => stalls.borrow_mut().push(stall.to_string()),
+        false => complain(format_args!("{}: {stall}", spec.scheduler.text)),
+    });
+    simulation.stop_when(|| stop.is_set());
+    let mut parts: Vec<(ThreadSpec, Part)> = Vec::new();
+    let mut logs = RunLogs::default();
+    let ties = RunTies::new(plan, &spec.threads);
+    // The jobs' own times include the CPU time of virtual CPUs.
+    let counted = |parts: &[(ThreadSpec, Part)], queue: &Queue<P>, end: Instant| {
+        let counted = Counted::of(plan, parts, queue, observation);
+        Counted { elapsed: end - Instant::ZERO, end, ..counted }
+    };
+    let phases = spec.threads.iter().map(|thread| thread.phase).max().unwrap_or(0);
+    for phase in 0..=phases {
+        let mine = |(_, thread): &(usize, &ThreadSpec)| thread.phase == phase;
+        let threads: Vec<(usize, &ThreadSpec)> =
+            spec.threads.iter().enumerate().filter(mine).collect();
+        let mut program = |(number, thread): &(usize, &ThreadSpec)| {
+            let job = &plan.jobs[thread.job];
+            let stream = setup::stream(plan, spec, **thread, device, ties.of(plan, thread))?;
+            let buffers = Pool::<P>::new(job, thread.thread, setup::bytes(device), ());
+            let journal = logs.journal(plan, spec, *number, job)?;
+            let (course, pid) = (plan.draws(), watch::pid(*number));
+            Ok(Program { job, stream, buffers, course, journal, pid })
+        };
+        let programs: Vec<_> = threads.iter().map(&mut program).collect::<Result<_, Failure>>()?;
+        let every = status.as_ref().map(|status| status.every);
+        let mut report = |now: Instant, queue: &Queue<P>, done: &[Done]| {
+            let answers = done.iter().cloned().map(part).map(Some).collect();
+            let parts = all_threads(plan, spec, &parts, phase, answers, now);
+            if let Some(status) = &mut status {
+                let counted = counted(&parts, queue, now);
+                (status.tell)(run_of(plan, spec, device, &parts, &counted));
+            }
+        };
+        let reports = every.map(|every| Reports { every, report: &mut report });
+        let done = simulation.run_reporting(programs, reports);
+        let done = done.map_err(|e| Failure::Simulation(e.to_string()))?;
+        parts.extend(threads.iter().map(|(_, thread)| **thread).zip(done.into_iter().map(part)));
+        let abandoned = parts.iter().any(|(_, part)| part.tally.unfinished.abandoned > 0);
+        if abandoned || stop.is_set() {
+            break;
+        }
+    }
+    if stop.is_set() {
+        parts.retain(|(_, part)| part.counted);
+    }
+    let counted = counted(&parts, simulation.queue(), simulation.now());
+    let incomplete = logs.incomplete();
+    notes.extend(stalled(&stalls.borrow()));
+    Ok(outcome(plan, spec, device, notes, (&parts, Counted { incomplete, ..counted })))
+}
+
+/// A note about the stalls of a run, if there were any.
+fn stalled(stalls: &[String]) -> Option<String> {
+    let first = stalls.first()?.lines().next().unwrap_or_default();
+    Some(format!("{} stalls, the first of them: {first}", stalls.len()))
+}
+
+fn part(done: Done) -> Part {
+    let Done { tally, busy, counted } = done;
+    Part { tally, usage: Usage { user_ns: busy.0, ..Usage::default() }, counted }
+}
+
+/// The ties of all threads of a run.
+#[derive(Default)]
+struct RunTies {
+    /// The exit signal of each reporting group, and its phase, if threads end together.
+    exits: BTreeMap<u32, (u32, Exit)>,
+    /// The threads that a job waits for, by the job's index.
+    awaited: BTreeMap<usize, Awaited>,
+    flows: BTreeMap<u32, FlowPool>,
+}
+
+impl RunTies {
+    /// Creates the ties of `threads`. As in fio, `exitall` of one job applies to all of them.
+    fn new(plan: &Plan, threads: &[ThreadSpec]) -> Self {
+        let mut ties = Self::default();
+        if plan.jobs.iter().any(|job| job.exitall) {
+            let word = |thread: &ThreadSpec| (thread.group, (thread.phase, Exit::default()));
+            ties.exits = threads.iter().map(word).collect();
+        }
+        for (at, job) in plan.jobs.iter().enumerate() {
+            if job.wait_for.is_some() {
+                ties.awaited.insert(at, Awaited::default());
+            }
+            if let Some(flow) = job.flow {
+                ties.flows.entry(flow.id).or_default();
+            }
+        }
+        ties
+    }
+
+    /// The ties of a thread that is about to begin: from now on it takes part in its flow.
+    fn of(&self, plan: &Plan, thread: &ThreadSpec) -> Ties {
+        let job = &plan.jobs[thread.job];
+        let waits = |(waiting, _): &(&usize, &Awaited)| {
+            **waiting > thread.job && plan.jobs[**waiting].wait_for.as_ref() == Some(&job.name)
+        };
+        Ties {
+            exit: self.exit(job.exit_what, thread),
+            after: self.awaited.get(&thread.job).cloned(),
+            awaited: self.awaited.iter().filter(waits).map(|(_, all)| all.member()).collect(),
+            flow: job.flow.and_then(|flow| Some(self.flows.get(&flow.id)?.join(flow))),
+        }
+    }
+
+    /// The exit signal of the thread's group for the threads selected by `what`.
+    fn exit(&self, what: ExitWhat, thread: &ThreadSpec) -> Option<Exit> {
+        let (_, own) = self.exits.get(&thread.group)?;
+        let others = self.exits.values().filter(|(phase, _)| match what {
+            ExitWhat::Group => false,
+            ExitWhat::Stonewall => *phase == thread.phase,
+            ExitWhat::All => true,
+        });
+        Some(own.with(others.map(|(_, exit)| exit)))
     }
 }

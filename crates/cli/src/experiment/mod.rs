@@ -14,7 +14,7 @@ pub use row::Row;
 pub use store::{Shard, Store};
 
 use crate::Failure;
-use crate::bench::progress::Progress;
+use crate::bench::status::Progress;
 use args::Wanted;
 use blkmq_terminal::interrupt::Stop;
 use blkmq_terminal::output::{complain, print_results};

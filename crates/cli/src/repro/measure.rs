@@ -6,7 +6,7 @@ use super::calls;
 use super::claim::Claim;
 use super::memory_disk::MemoryDisk;
 use crate::Failure;
-use crate::bench::progress::Progress;
+use crate::bench::status::Progress;
 use crate::experiment::compare::{Question, questions};
 use crate::experiment::{Points, Row, answer};
 use crate::report::machine::Machine;

@@ -8,10 +8,7 @@
 //! in milliseconds since measurement began, or since the epoch. A line of a histogram is `time, direction, block size`
 //! and the bins. The log of `write_iolog` has a different format.
 
-mod file;
-mod hist;
-mod iolog;
-mod series;
+mod kinds;
 
 use crate::Failure;
 use crate::plan::Plan;
@@ -19,13 +16,12 @@ use crate::plan::runs::RunSpec;
 use blkmq_core::Nanos;
 use blkmq_lab::workload::{Completed, Job, Journal, Logs, NextIo};
 use blkmq_terminal::UsageError;
-use file::{LogFile, Sink};
-use hist::Histograms;
-use iolog::IoLog;
-use series::{Latencies, Rates};
+use kinds::{Histograms, IoLog, Latencies, Rates};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The logs of one run.
 #[derive(Default)]
@@ -93,7 +89,7 @@ impl RunLogs {
                     let alone = spec.threads.iter().filter(|it| has_it(it.job)).count() == 1;
                     let name = plan.file_of(spec, name);
                     let name = if alone { name } else { format!("{name}.{}", number + 1) };
-                    Some(IoLog::new(self.sink(name)?, iolog::files(spec.device)?))
+                    Some(IoLog::new(self.sink(name)?, kinds::files(spec.device)?))
                 }
             },
         };
@@ -215,4 +211,88 @@ fn about(io: &Completed, logs: &Logs) -> String {
 fn about_window(direction: usize, logs: &Logs) -> String {
     let offset = if logs.offset { ", 0" } else { "" };
     format!("{direction}, 0{offset}, {}", if logs.prio { "0x0000" } else { "0" })
+}
+
+/// Bytes that a thread collects before it writes them.
+const PORTION: usize = 64 << 10;
+
+/// A file, and the first error of writing to it.
+pub(super) struct LogFile(Mutex<State>);
+
+struct State {
+    file: File,
+    failure: Option<io::Error>,
+}
+
+/// A thread's buffered access to a file. Lines are written completely, in batches.
+struct Sink {
+    file: Arc<LogFile>,
+    lines: String,
+    /// The time of a line is from this on: milliseconds.
+    began: u64,
+}
+
+impl LogFile {
+    /// Creates an empty file at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self(Mutex::new(State { file: File::create(path)?, failure: None })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A poisoned lock is harmless: each batch is written by one call.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why the file is incomplete, if it is.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.state().failure.as_ref().map(ToString::to_string)
+    }
+
+    fn append(&self, lines: &str) {
+        let mut state = self.state();
+        // After an error the rest would have a gap before it.
+        if state.failure.is_none() {
+            state.failure = state.file.write_all(lines.as_bytes()).err();
+        }
+    }
+}
+
+impl Sink {
+    fn new(file: Arc<LogFile>) -> Self {
+        Self { file, lines: String::with_capacity(PORTION + 4096), began: 0 }
+    }
+
+    /// Counting began at `began`, in milliseconds since the epoch, and lines have times since the epoch.
+    fn begin_at(&mut self, began: u64) {
+        self.began = began;
+    }
+
+    /// The time of a line, in milliseconds: `at` is from the beginning of counting.
+    fn time(&self, at: Nanos) -> u64 {
+        self.began + millis(at)
+    }
+
+    /// Adds a line.
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        use std::fmt::Write;
+        self.lines.write_fmt(line).expect("a string takes any text");
+        self.lines.push('\n');
+        if self.lines.len() >= PORTION {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        self.file.append(&self.lines);
+        self.lines.clear();
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.flush();
+    }
 }
