@@ -5,11 +5,10 @@
 
 use crate::args::{self, Request};
 use crate::plan::{Plan, Time, time};
-use crate::report::job::{Direction, JobResult, Latency};
+use crate::report::job::{Direction, JobResult, Latency, Percentile};
 use crate::report::label::scheduler;
 use crate::report::model::{Partial, Report, Run};
 use crate::report::number::{bandwidth, count, nanos, percent};
-use crate::report::percentile::Percentile;
 use crate::report::table;
 use crate::{Failure, bench};
 use blkmq_core::Nanos;

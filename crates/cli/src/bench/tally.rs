@@ -2,9 +2,8 @@
 //! thread or to the process.
 
 use crate::report::job::{
-    Checks, Direction, Forgiven, JobResult, Latency, Samples, SyncResult, Verified,
+    self, Checks, Direction, Forgiven, JobResult, Latency, Samples, SyncResult, Verified,
 };
-use crate::report::percentile;
 use blkmq_core::{Histogram, IoPrio};
 use blkmq_lab::workload::{self, Job, OnError, Sample, Tally, Times};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -46,7 +45,7 @@ pub fn result(job: &Job, group: u32, options: Vec<(String, String)>, parts: &[&P
         ctx: usage.context_switches,
         majf: usage.major_faults,
         minf: usage.minor_faults,
-        percentiles: percentile::all(&job.percentile_list),
+        percentiles: job::percentiles(&job.percentile_list),
         percentiles_of: job.percentiles,
         unified: job.unified,
         iodepth: depth.unwrap_or(job.depth.iodepth),

@@ -5,9 +5,8 @@
 //! was not measured is an empty cell, never 0. `partial` is `run` for a run truncated by a signal, and `report` if
 //! other runs are missing.
 
-use super::job::{Direction, JobResult};
+use super::job::{self, Direction, JobResult, Percentile};
 use super::model::{Report, Run};
-use super::percentile::{self, Percentile};
 use std::collections::BTreeSet;
 
 /// The column names and cells of a line.
@@ -37,7 +36,7 @@ pub fn render(report: &Report) -> String {
 
 /// The percentiles listed by some job but not in fio's list: each gets an additional column.
 fn listed(report: &Report) -> Vec<Percentile> {
-    let usual = percentile::defaults();
+    let usual = job::default_percentiles();
     let jobs = report.runs.iter().flat_map(|run| &run.jobs);
     let all =
         jobs.flat_map(|job| &job.percentiles).filter(|percentile| !usual.contains(percentile));
@@ -177,6 +176,7 @@ fn optional(value: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
+
     use super::super::job::Verified;
     use super::super::sample;
     use super::*;
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn percentiles_that_are_listed_have_columns() {
         let mut report = sample::single();
-        report.runs[0].jobs[0].percentiles = percentile::all(&[15.0, 25.0, 50.0, 99.999, 100.0]);
+        report.runs[0].jobs[0].percentiles = job::percentiles(&[15.0, 25.0, 50.0, 99.999, 100.0]);
         let rows = parse(&render(&report));
         for name in ["read_clat_p25_ns", "read_clat_p99_999_ns", "read_clat_p100_ns"] {
             assert!(cell(&rows, 1, name).parse::<u64>().expect("a time") > 0, "{name}");

@@ -3,11 +3,11 @@
 //!
 //! A difference no larger than that between repetitions is not reported. Nothing is concluded from a single run.
 
-use super::job_figures::{Served, served};
+use super::figures::{Served, served};
+use super::job::Percentile;
 use super::label::{Series, Varying, scheduler, series};
 use super::model::{DeviceKind, Report, Run};
 use super::number::{count, counted, nanos, percent};
-use super::percentile::Percentile;
 
 /// The maximum number of names in a readable sentence.
 const MOST: usize = 4;
@@ -234,6 +234,7 @@ fn list(mut clauses: Vec<String>, separator: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+
     use super::super::sample;
     use super::*;
 

@@ -4,7 +4,7 @@
 //! most so if all groups had I/O throughout. The scheduler's counts cover the whole life of the queue, including the
 //! ramp, and count requests, in which I/Os may be merged.
 
-use super::ratio::ratio;
+use super::job::ratio;
 use blkmq_sched::Reading;
 
 /// The groups of a run, if there are any or the root has counts.
@@ -120,6 +120,7 @@ impl Groups {
 
 #[cfg(test)]
 mod tests {
+
     use super::super::sample;
     use super::*;
 

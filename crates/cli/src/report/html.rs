@@ -3,17 +3,14 @@
 //!
 //! [`Markup`] escapes all text from the report; the layout is in `html.css`.
 
-mod groups;
-
-use super::figures::columns;
+use super::figures::{self, columns, group_columns, group_rows};
 use super::findings::findings;
-use super::job_figures;
+use super::label::Varying;
 use super::machine::Machine;
 use super::markup::Markup;
-use super::model::{Merges, Report};
+use super::model::{Merges, Report, Run};
 use super::number::{bytes, counted, date, nanos};
-use super::svg::look::Looks;
-use super::svg::{self, Swatch};
+use super::svg::{self, Looks, Swatch};
 use super::table::{limits, virtual_time};
 use super::warnings::warnings;
 use blkmq_lab::workload::Direction;
@@ -74,12 +71,12 @@ fn body(m: &mut Markup, report: &Report) {
         drawings(m, report, &looks);
         occupancies(m, report);
         merges(m, report);
-        groups::shares(m, report, &looks);
+        group_shares(m, report, &looks);
         figures(m, report);
         jobs(m, report);
         queues(m, report);
-        groups::figures(m, report);
-        groups::governors(m, report);
+        group_tables(m, report);
+        governors(m, report);
     }
     method(m, report);
 }
@@ -230,7 +227,7 @@ const MOST_OCCUPANCIES: usize = 6;
 
 /// The activities of the parts of modelled devices, run by run.
 fn occupancies(m: &mut Markup, report: &Report) {
-    let varying = super::label::Varying::of(report);
+    let varying = Varying::of(report);
     let mut left = MOST_OCCUPANCIES;
     for run in &report.runs {
         let mut plot = Markup::default();
@@ -298,16 +295,16 @@ fn figures(m: &mut Markup, report: &Report) {
 
 /// The jobs of each run, if there are several.
 fn jobs(m: &mut Markup, report: &Report) {
-    let rows = job_figures::rows(report);
+    let rows = figures::job_rows(report);
     if rows.is_empty() {
         return;
     }
     m.leaf("h2", &[], "Jobs");
-    let left_out = job_figures::left_out(report).map_or_else(String::new, |it| format!(" {it}"));
+    let left_out = figures::jobs_left_out(report).map_or_else(String::new, |it| format!(" {it}"));
     let says =
         format!("Each job in each run: a job that is starved does not show in the sums.{left_out}");
     m.leaf("p", &[("class", &"soft")], &says);
-    table(m, &job_figures::COLUMNS, &rows);
+    table(m, &figures::JOB_COLUMNS, &rows);
 }
 
 /// The counters of each queue, in the order of the runs.
@@ -332,7 +329,7 @@ fn queues(m: &mut Markup, report: &Report) {
         ("spared", "wake-ups that were already on their way"),
     ];
     heading.extend(names.map(|(name, help)| (name, help, Align::Right)));
-    let varying = super::label::Varying::of(report);
+    let varying = Varying::of(report);
     let rows = report.runs.iter().map(|run| {
         let c = &run.counters;
         let merges = c.merges.each().map(|(_, n)| n);
@@ -404,6 +401,64 @@ fn method(m: &mut Markup, report: &Report) {
             m.leaf("dd", &[], value);
         }
     });
+}
+
+/// Adds the shares that groups had, beside the shares due to their weights.
+fn group_shares(m: &mut Markup, report: &Report, looks: &Looks) {
+    let mut plot = Markup::default();
+    let Some((drawn, of)) = svg::shares(&mut plot, report, looks) else { return };
+    m.leaf("h2", &[], "Shares of groups");
+    let left_out =
+        if drawn < of { format!("The first {drawn} of {of} groups. ") } else { String::new() };
+    let says = format!(
+        "{left_out}Bar: share of all bytes moved while measuring, with those of groups below. Stroke: what is due by \
+         weight, if every group that did anything was busy all the time."
+    );
+    m.leaf("p", &[("class", &"soft")], &says);
+    m.append(&plot);
+}
+
+/// A table of the groups of each run.
+fn group_tables(m: &mut Markup, report: &Report) {
+    let varying = Varying::of(report);
+    for run in report.runs.iter().filter(|run| !run.groups.all.is_empty()) {
+        m.leaf("h2", &[], &format!("Groups with {}", varying.run_name(run)));
+        let says = "A group has what those below it have. Bytes are of jobs while measuring; times are the \
+                    scheduler's own, if it counted them, over the whole life of the queue.";
+        m.leaf("p", &[("class", &"soft")], says);
+        table(m, &group_columns(&run.groups), &group_rows(run));
+        if let Some(figures::Waits { columns, rows }) = figures::waits(&run.groups) {
+            let says = "How long groups waited before the device, ramp included, and behind whose requests there.";
+            m.leaf("p", &[("class", &"soft")], says);
+            let columns: Vec<_> =
+                columns.iter().map(|(name, says, align)| (name.as_str(), *says, *align)).collect();
+            table(m, &columns, &rows);
+        }
+    }
+}
+
+/// Adds how many requests schedulers let to the device, and why.
+fn governors(m: &mut Markup, report: &Report) {
+    let varying = Varying::of(report);
+    let governed: Vec<&Run> =
+        report.runs.iter().filter(|run| !run.shared.tokens.is_empty()).collect();
+    if governed.is_empty() {
+        return;
+    }
+    m.leaf("h2", &[], "What the instances of a scheduler share");
+    let says = "At the end of each run. The page of the scheduler (blkmq doc) says what it means.";
+    m.leaf("p", &[("class", &"soft")], says);
+    let heading = [
+        ("run", "scheduler and what else differs", Align::Left),
+        ("tokens", "of each pool: requests that may be at the device", Align::Left),
+        ("governor", "what it shows of itself", Align::Left),
+    ];
+    let row = |run: &&Run| {
+        let tokens = run.shared.tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let values = run.shared.governor.iter().map(|(name, value)| format!("{name}={value}"));
+        vec![varying.run_name(run), tokens, values.collect::<Vec<_>>().join(", ")]
+    };
+    table(m, &heading, &governed.iter().map(row).collect::<Vec<_>>());
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! The figures of one job of a run: plain data with fio's meaning, and figures derived from it.
+//! The figures of one job of a run: plain data with fio's meaning, and figures derived from it. The percentiles in
+//! reports are those of `percentile_list`, by default fio's.
 //!
 //! A job may stand for several threads (fio's `group_reporting`); `members` is their number. Formatting is elsewhere.
 
-use super::percentile::Percentile;
-use super::ratio::ratio;
-use blkmq_core::{Histogram, IoPrio};
 pub use blkmq_lab::workload::{Batches, Levels};
-use blkmq_lab::workload::{Latencies, LatencyTarget, Unified};
+
+use blkmq_core::{Histogram, IoPrio};
+use blkmq_lab::workload::{Job, Latencies, LatencyTarget, Unified};
 use std::borrow::Cow;
 
 /// The figures of one job, or of a group of jobs reported together.
@@ -312,6 +312,68 @@ impl Samples {
     }
 }
 
+/// A percentile in millionths of a percent, the precision of fio's output, exact where a float would not be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Percentile(u32);
+
+/// The whole.
+const ALL: u32 = 100_000_000;
+
+impl Percentile {
+    /// The median.
+    pub const P50: Self = Self(50_000_000);
+    /// The 90th percentile.
+    pub const P90: Self = Self(90_000_000);
+    /// The 99th percentile.
+    pub const P99: Self = Self(99_000_000);
+    /// The 99.9th percentile.
+    pub const P99_9: Self = Self(99_900_000);
+
+    /// The percentile of this number before the percent sign, 0 to 100.
+    #[must_use]
+    fn of_percent(percent: f64) -> Self {
+        Self((percent * 1e6).round().clamp(0.0, f64::from(ALL)) as u32)
+    }
+
+    /// The number before the percent sign.
+    #[must_use]
+    pub fn percent(self) -> f64 {
+        f64::from(self.0) / 1e6
+    }
+
+    /// Formats the number with as many decimals as it needs, at least two.
+    #[must_use]
+    pub fn text(self) -> String {
+        let text = format!("{:.6}", self.percent());
+        let least = text.len() - 4;
+        let used = text.trim_end_matches('0').len().max(least);
+        text[..used].to_owned()
+    }
+
+    /// The value that this share of `times` does not exceed.
+    #[must_use]
+    pub fn of(self, times: &Histogram) -> u64 {
+        times.quantile(self.0.into(), ALL.into())
+    }
+}
+
+/// fio's default list, ascending.
+#[must_use]
+pub fn default_percentiles() -> Vec<Percentile> {
+    percentiles(&Job::default().percentile_list)
+}
+
+/// The percentiles of these numbers before the percent sign.
+#[must_use]
+pub fn percentiles(list: &[f64]) -> Vec<Percentile> {
+    list.iter().map(|percent| Percentile::of_percent(*percent)).collect()
+}
+
+/// `part / whole`, and 0 if the whole is 0.
+pub(super) fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -354,5 +416,19 @@ mod tests {
             ..JobResult::default()
         };
         assert!((job.cpu_ns() - 2_000.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn percentiles_keep_their_digits() {
+        let text = |percent| Percentile::of_percent(percent).text();
+        assert_eq!(
+            [text(1.0), text(99.95), text(99.999), text(100.0)],
+            ["1.00", "99.95", "99.999", "100.00"]
+        );
+        assert_eq!(Percentile::of_percent(99.9), Percentile::P99_9);
+        let mut ramp = Histogram::new();
+        (1..=50).for_each(|value| ramp.record(value));
+        assert_eq!(Percentile::of_percent(100.0).of(&ramp), 50);
+        assert_eq!(default_percentiles().len(), 17);
     }
 }

@@ -6,32 +6,26 @@
 //!
 //! Usage: [`machine::Machine::detect`] and [`open`] before the first run, [`Output::write`] after each.
 
+mod figures;
 pub mod findings;
 pub mod group;
 pub mod job;
-mod job_figures;
 pub mod machine;
 pub mod model;
 pub mod warnings;
 
 mod csv;
-mod figures;
-mod group_figures;
 pub mod html;
 mod json;
 pub mod label;
 pub mod markup;
 pub mod number;
 mod output;
-pub mod percentile;
-mod ratio;
-mod run_status;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod svg;
 pub mod table;
 pub mod terse;
-mod waits;
 
 use std::fmt;
 use std::path::Path;
@@ -130,6 +124,7 @@ pub fn render(report: &Report, format: Format) -> String {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]

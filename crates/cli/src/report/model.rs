@@ -4,9 +4,8 @@
 //! measure, print or judge; [`warnings`](super::warnings) judges.
 
 use super::group::Groups;
-use super::job::{Direction, JobResult, Latency};
+use super::job::{Direction, JobResult, Latency, ratio};
 use super::machine::Machine;
-use super::ratio::ratio;
 use blkmq_device::Span;
 use blkmq_lab::workload::{self, Series};
 use std::fmt;
@@ -461,6 +460,7 @@ fn merged<'a>(directions: impl Iterator<Item = &'a Direction>) -> Option<Latency
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     fn balanced() -> Counters {

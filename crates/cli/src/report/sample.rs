@@ -1,12 +1,11 @@
 //! Small made-up reports for the tests of this module: fixed figures, nothing measured.
 
 use super::group::{GroupResult, Groups, Waited};
-use super::job::{Batches, Direction, JobResult, Latency, Levels, Samples, SyncResult};
+use super::job::{self, Batches, Direction, JobResult, Latency, Levels, Samples, SyncResult};
 use super::machine::Machine;
 use super::model::{
     Counters, Courses, Device, DeviceKind, Kicks, Locks, Merges, Report, Run, Shared,
 };
-use super::percentile;
 use blkmq_core::Instant;
 use blkmq_device::{Activity, Span};
 use blkmq_lab::workload::{Course, Job, Series};
@@ -52,7 +51,7 @@ pub fn run(scheduler: &str, access: &str, threads: u32, iops: u64, clat: u64) ->
         read,
         runtime_ns: elapsed_ns,
         total_runtime_ns: elapsed_ns * u64::from(threads),
-        percentiles: percentile::defaults(),
+        percentiles: job::default_percentiles(),
         percentiles_of: Job::default().percentiles,
         usr_cpu: 95.0,
         sys_cpu: 1.5,

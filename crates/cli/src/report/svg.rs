@@ -2,34 +2,24 @@
 //!
 //! Geometry is here; colours and fonts are classes defined by the page's style sheet, so that a plot follows the
 //! reader's light or dark theme. Every mark has its figure as a `title`, which browsers show as a tooltip and screen
-//! readers read.
+//! readers read. [`Looks`] is the style of runs, the same in every plot: each scheduler has its own colour and marker,
+//! and a line pattern distinguishes everything else. Values become pixels on a linear scale from zero, or on a
+//! logarithmic one.
 
-mod course;
-mod distribution;
-mod graph;
-mod latency;
-pub mod look;
-mod merges;
-mod occupancy;
-mod rates;
+mod curves;
 pub mod rows;
-pub mod scale;
-mod shares;
 
-pub use course::{Quantity, courses};
-pub use distribution::distributions;
-pub use latency::latencies;
-pub use merges::{KINDS, merges};
-pub use occupancy::{ACTIVITIES, occupancy};
-pub use rates::rates;
-pub use shares::shares;
+pub use curves::{ACTIVITIES, Quantity, courses, distributions, occupancy};
+pub use rows::{KINDS, latencies, merges, rates, shares};
 
+use super::label::{Varying, scheduler};
 use super::markup::{Attributes, Markup, Px};
 use super::model::{Report, Run};
-use look::{Shape, mark};
+use super::number::counted;
 
 /// Width of a plot with curves, in the units of its view box; the page scales it.
 const WIDTH: f64 = 860.0;
+
 /// The maximum number of curves in one plot: beyond that none can be followed.
 const MOST_CURVES: usize = 24;
 
@@ -120,5 +110,291 @@ fn titled(m: &mut Markup, tag: &'static str, place: Attributes, title: &str) {
     }
 }
 
+/// A linear scale that starts at zero.
+#[derive(Clone, Copy, Debug)]
+pub struct Linear {
+    step: f64,
+    /// The value at pixel `to`.
+    end: f64,
+    from: f64,
+    to: f64,
+}
+
+/// A logarithmic scale over whole decades.
+#[derive(Clone, Copy, Debug)]
+struct Log {
+    low: i32,
+    high: i32,
+    from: f64,
+    to: f64,
+}
+
+impl Linear {
+    /// Zero at pixel `from`; the first round value that is not below `max` at pixel `to`.
+    pub fn covering(max: f64, from: f64, to: f64) -> Self {
+        let scale = Self::ending(max, from, to);
+        Self { end: scale.step * (scale.end / scale.step).ceil().max(1.0), ..scale }
+    }
+
+    /// Maps zero to pixel `from` and `max` to pixel `to`: for an axis that ends with its quantity, such as time.
+    pub fn ending(max: f64, from: f64, to: f64) -> Self {
+        let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
+        let decade = 10f64.powi((max / 5.0).log10().floor() as i32);
+        let steps = [1.0, 2.0, 5.0, 10.0].map(|m| m * decade);
+        let step = steps.into_iter().find(|step| step * 5.0 >= max).unwrap_or(10.0 * decade);
+        Self { step, end: max, from, to }
+    }
+
+    /// The pixel of `value`.
+    pub fn at(&self, value: f64) -> f64 {
+        self.from + (self.to - self.from) * value / self.end
+    }
+
+    /// Round values, from zero to the last one on the scale.
+    pub fn ticks(&self) -> impl Iterator<Item = f64> + use<> {
+        let step = self.step;
+        // A whole number of steps may be computed as slightly less.
+        let steps = (self.end / step + 1e-6).floor() as u32;
+        (0..=steps).map(move |n| step * f64::from(n))
+    }
+}
+
+impl Log {
+    /// The decades that hold `min` and `max`, from pixel `from` to pixel `to`.
+    fn covering(min: f64, max: f64, from: f64, to: f64) -> Self {
+        let low = min.max(1.0).log10().floor() as i32;
+        let high = (max.max(1.0).log10().ceil() as i32).max(low + 1);
+        Self { low, high, from, to }
+    }
+
+    /// The pixel of `value`; values below the scale are at its start.
+    fn at(&self, value: f64) -> f64 {
+        let place =
+            (value.max(1.0).log10() - f64::from(self.low)) / f64::from(self.high - self.low);
+        self.from + (self.to - self.from) * place.max(0.0)
+    }
+
+    /// The powers of ten.
+    fn ticks(&self) -> impl Iterator<Item = f64> + use<> {
+        (self.low..=self.high).map(|exponent| 10f64.powi(exponent))
+    }
+}
+
+/// Colours in the style sheet.
+const COLOURS: usize = 8;
+
+/// Line patterns in the style sheet.
+const PATTERNS: [&str; 3] = ["", " dashed", " dotted"];
+
+/// A marker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// A circle.
+    Circle,
+    /// A square.
+    Square,
+    /// A square on its corner.
+    Diamond,
+    /// A triangle that points upwards.
+    Up,
+    /// A triangle that points downwards.
+    Down,
+    /// An upright cross.
+    Cross,
+    /// A narrow upright bar.
+    Bar,
+    /// A flat bar.
+    Dash,
+}
+
+impl Shape {
+    /// One for each colour.
+    const ALL: [Self; COLOURS] = [
+        Self::Circle,
+        Self::Square,
+        Self::Diamond,
+        Self::Up,
+        Self::Down,
+        Self::Cross,
+        Self::Bar,
+        Self::Dash,
+    ];
+
+    /// The corners, for a radius of 1; none for a circle.
+    fn corners(self) -> &'static [(f64, f64)] {
+        match self {
+            Self::Circle => &[],
+            Self::Square => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
+            Self::Diamond => &[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)],
+            Self::Up => &[(0.0, -1.3), (1.2, 0.9), (-1.2, 0.9)],
+            Self::Down => &[(0.0, 1.3), (1.2, -0.9), (-1.2, -0.9)],
+            Self::Cross => &[
+                (-0.4, -1.3),
+                (0.4, -1.3),
+                (0.4, -0.4),
+                (1.3, -0.4),
+                (1.3, 0.4),
+                (0.4, 0.4),
+                (0.4, 1.3),
+                (-0.4, 1.3),
+                (-0.4, 0.4),
+                (-1.3, 0.4),
+                (-1.3, -0.4),
+                (-0.4, -0.4),
+            ],
+            Self::Bar => &[(-0.5, -1.4), (0.5, -1.4), (0.5, 1.4), (-0.5, 1.4)],
+            Self::Dash => &[(-1.4, -0.5), (1.4, -0.5), (1.4, 0.5), (-1.4, 0.5)],
+        }
+    }
+}
+
+/// Draws a marker with the tooltip `title`.
+fn mark(m: &mut Markup, shape: Shape, class: &str, (x, y): (f64, f64), radius: f64, title: &str) {
+    let corners = shape.corners();
+    if corners.is_empty() {
+        let place: Attributes =
+            &[("class", &class), ("cx", &Px(x)), ("cy", &Px(y)), ("r", &Px(radius))];
+        return titled(m, "circle", place, title);
+    }
+    let point = |(dx, dy): &(f64, f64)| format!("{},{}", Px(x + dx * radius), Px(y + dy * radius));
+    let points = corners.iter().map(point).collect::<Vec<_>>().join(" ");
+    titled(m, "polygon", &[("class", &class), ("points", &points)], title);
+}
+
+/// The styles of the runs of a report.
+pub struct Looks {
+    schedulers: Vec<String>,
+    varying: Varying,
+    ways: Vec<String>,
+}
+
+impl Looks {
+    /// The styles of all runs of `report`, which also apply to plots of a subset.
+    pub fn of(report: &Report) -> Self {
+        let varying = Varying::of(report);
+        let mut looks = Self { schedulers: Vec::new(), varying, ways: Vec::new() };
+        for run in &report.runs {
+            let way = looks.way(run);
+            for (name, known) in [(scheduler(run), &mut looks.schedulers), (way, &mut looks.ways)] {
+                if !known.contains(&name) {
+                    known.push(name);
+                }
+            }
+        }
+        looks
+    }
+
+    /// The difference other than the scheduler: the access and the scope, or else the number of threads.
+    fn way(&self, run: &Run) -> String {
+        match (self.varying.access, self.varying.scope, self.varying.threads) {
+            (true, true, _) => format!("{}, {}", run.access, run.scope),
+            (true, false, _) => run.access.clone(),
+            (false, _, true) => counted(run.threads.into(), "thread"),
+            (false, _, false) => String::new(),
+        }
+    }
+
+    fn place(&self, run: &Run) -> usize {
+        self.schedulers.iter().position(|name| *name == scheduler(run)).unwrap_or(0)
+    }
+
+    /// The class that has the colour of a run's scheduler.
+    fn colour(&self, run: &Run) -> String {
+        format!("c{}", self.place(run) % COLOURS)
+    }
+
+    /// The marker of a run's scheduler.
+    pub fn shape(&self, run: &Run) -> Shape {
+        Shape::ALL[self.place(run) % COLOURS]
+    }
+
+    /// The classes of the curve of a run.
+    fn curve(&self, run: &Run) -> String {
+        let way = self.way(run);
+        let place = self.ways.iter().position(|known| *known == way).unwrap_or(0);
+        format!("{}{}", self.colour(run), PATTERNS[place % PATTERNS.len()])
+    }
+
+    /// The classes of a curve over the number of threads that `run` is on.
+    pub fn series(&self, run: &Run) -> String {
+        if self.varying.access { self.curve(run) } else { self.colour(run) }
+    }
+
+    /// Names, colours and markers of the schedulers.
+    pub fn schedulers(&self) -> impl Iterator<Item = (&str, String, Shape)> {
+        let named = self.schedulers.iter().enumerate();
+        named.map(|(at, name)| {
+            (name.as_str(), format!("c{}", at % COLOURS), Shape::ALL[at % COLOURS])
+        })
+    }
+
+    /// The names of these differences, and their line patterns; none if there is only one.
+    pub fn ways(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        let several = self.ways.len() > 1;
+        let named = self.ways.iter().enumerate().filter(move |_| several);
+        named.map(|(at, name)| (name.as_str(), PATTERNS[at % PATTERNS.len()]))
+    }
+}
+
 #[cfg(test)]
 mod palette_tests;
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn linear_ticks_are_round_and_cover_the_maximum() {
+        for max in [0.3, 1.0, 4.9, 5.1, 7.0, 99.0, 101.0, 15_500_000.0, 0.0, f64::NAN] {
+            let scale = Linear::covering(max, 0.0, 100.0);
+            let ticks: Vec<f64> = scale.ticks().collect();
+            assert!((2..=7).contains(&ticks.len()), "{max}: {ticks:?}");
+            assert!(ticks[ticks.len() - 1] >= max || max.is_nan(), "{max}: {ticks:?}");
+            assert!((scale.at(ticks[ticks.len() - 1]) - 100.0).abs() < 1e-9);
+            assert_eq!(scale.at(0.0), 0.0);
+        }
+        let ticks: Vec<f64> = Linear::covering(7.0, 0.0, 1.0).ticks().collect();
+        assert_eq!(ticks, [0.0, 2.0, 4.0, 6.0, 8.0]);
+    }
+
+    #[test]
+    fn a_scale_that_ends_with_its_values_has_ticks_within_them() {
+        let scale = Linear::ending(2.1, 0.0, 210.0);
+        assert_eq!(scale.ticks().collect::<Vec<_>>(), [0.0, 0.5, 1.0, 1.5, 2.0]);
+        assert!((scale.at(2.0) - 200.0).abs() < 1e-9 && (scale.at(2.1) - 210.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn log_ticks_are_decades() {
+        let scale = Log::covering(150.0, 42_000.0, 10.0, 310.0);
+        assert_eq!(scale.ticks().collect::<Vec<_>>(), [100.0, 1e3, 1e4, 1e5]);
+        assert!((scale.at(100.0) - 10.0).abs() < 1e-9 && (scale.at(1e5) - 310.0).abs() < 1e-9);
+        assert!((scale.at(1e4) - 210.0).abs() < 1e-9);
+        assert_eq!(scale.at(0.0), 10.0);
+        assert_eq!(Log::covering(0.0, 0.0, 0.0, 1.0).ticks().count(), 2);
+    }
+
+    #[test]
+    fn a_scheduler_looks_the_same_wherever_it_is() {
+        let report = sample::comparison();
+        let looks = Looks::of(&report);
+        for run in &report.runs {
+            let expected =
+                if run.scheduler == "none" { ("c0", Shape::Circle) } else { ("c1", Shape::Square) };
+            assert_eq!((looks.colour(run).as_str(), looks.shape(run)), expected);
+        }
+        assert_eq!(looks.curve(&report.runs[4]), "c1");
+        assert_eq!(looks.curve(&report.runs[7]), "c1 dashed");
+        let ways: Vec<_> = looks.ways().collect();
+        assert_eq!(ways, [("combining", ""), ("spin", " dashed")]);
+    }
+
+    #[test]
+    fn every_colour_has_a_marker_of_its_own() {
+        for (at, shape) in Shape::ALL.iter().enumerate() {
+            assert!(!Shape::ALL[..at].contains(shape), "{shape:?}");
+            assert_eq!(shape.corners().is_empty(), *shape == Shape::Circle);
+        }
+    }
+}

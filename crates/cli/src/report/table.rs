@@ -1,18 +1,13 @@
 //! The report for the terminal: a summary of each job if there is one run, or a table if there are several, followed by
 //! the findings, the limits of their validity, and the warnings.
 
-use super::figures::columns;
+use super::figures::{self, columns};
 use super::findings::findings;
-use super::group_figures;
-use super::job::{Direction, Forgiven, JobResult, Latency, Samples};
-use super::job_figures;
+use super::job::{Direction, Forgiven, JobResult, Latency, Percentile, Samples, ratio};
 use super::label::{Varying, scheduler};
 use super::model::{Counters, Device, Disk, OpTimes, Report, Run, STAGES, Shared};
 use super::number::{TimeUnit, bandwidth, bytes, count, counted, nanos, percent};
-use super::percentile::Percentile;
-use super::ratio::ratio;
-use super::run_status;
-use super::waits;
+use super::terse;
 use super::warnings::{limits_of, warnings};
 use blkmq_lab::workload::Latencies;
 use blkmq_terminal::paper::{Paper, paragraph, push_line};
@@ -70,17 +65,17 @@ fn comparison(out: &mut Paper, report: &Report, runs: &[Run]) {
 
 /// A table of the jobs, if there are several.
 fn jobs(out: &mut Paper, report: &Report) {
-    let rows = job_figures::rows(report);
+    let rows = figures::job_rows(report);
     if rows.is_empty() {
         return;
     }
-    let columns = job_figures::COLUMNS.map(|(name, _, align)| (name.to_owned(), align));
+    let columns = figures::JOB_COLUMNS.map(|(name, _, align)| (name.to_owned(), align));
     let mut table = TextTable::new(columns.into());
     table.keys(3);
     rows.iter().for_each(|row| table.row(row));
     push_line(out, 0, "jobs:");
     out.table(&table);
-    if let Some(says) = job_figures::left_out(report) {
+    if let Some(says) = figures::jobs_left_out(report) {
         push_line(out, 0, &says);
     }
     out.push('\n');
@@ -116,7 +111,7 @@ fn summary(out: &mut Paper, report: &Report, run: &Run) {
         job_summary(out, job);
     }
     out.push('\n');
-    for line in run_status::lines(&run.jobs) {
+    for line in terse::run_status(&run.jobs) {
         push_line(out, 0, &line);
     }
     out.push('\n');
@@ -321,18 +316,18 @@ fn queue_summary(out: &mut Paper, run: &Run) {
 
 /// Adds a table of the groups of a run, if it had any.
 fn groups(out: &mut Paper, heading: &str, run: &Run) {
-    let rows = group_figures::rows(run);
+    let rows = figures::group_rows(run);
     if rows.is_empty() {
         return;
     }
-    let columns = group_figures::columns(&run.groups);
+    let columns = figures::group_columns(&run.groups);
     let columns = columns.into_iter().map(|(name, _, align)| (name.to_owned(), align));
     let mut table = TextTable::new(columns.collect());
     rows.iter().for_each(|row| table.row(row));
     push_line(out, 0, heading);
     out.table(&table);
     out.push('\n');
-    if let Some(waits::Table { columns, rows }) = waits::table(&run.groups) {
+    if let Some(figures::Waits { columns, rows }) = figures::waits(&run.groups) {
         let columns = columns.into_iter().map(|(name, _, align)| (name, align));
         let mut table = TextTable::new(columns.collect());
         rows.iter().for_each(|row| table.row(row));
@@ -344,6 +339,7 @@ fn groups(out: &mut Paper, heading: &str, run: &Run) {
 
 #[cfg(test)]
 mod tests {
+
     use super::super::job::Verified;
     use super::super::model::Partial;
     use super::super::sample;

@@ -22,11 +22,11 @@ const SPIN: [&str; 2] = ["spin", "serialised"];
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Warning {
     /// The kind of weakness.
-    pub doubt: Doubt,
+    doubt: Doubt,
     /// The affected runs, as indexes in [`Report::runs`]; empty for a weakness of the machine.
     pub runs: Vec<usize>,
     /// The observation, a sentence.
-    pub problem: String,
+    problem: String,
 }
 
 /// Weaknesses of a measurement, the gravest first.
@@ -61,7 +61,7 @@ pub enum Doubt {
 impl Doubt {
     /// The advice about it, a sentence.
     #[must_use]
-    pub fn advice(self) -> &'static str {
+    fn advice(self) -> &'static str {
         match self {
             Self::Cut => "Compare it with no run that has had its whole time.",
             Self::Imbalance => {

@@ -3,9 +3,8 @@
 use crate::report::html::{list, page, table};
 use crate::report::markup::Markup;
 use crate::report::number::{bytes, count, nanos, percent};
-use crate::report::svg::bar;
 use crate::report::svg::rows::{Axis, LEFT, RIGHT, Row, rows};
-use crate::report::svg::scale::Linear;
+use crate::report::svg::{Linear, bar};
 use blkmq_core::Histogram;
 use blkmq_recording::{Format, MOST_NAMES, Reader, Summary};
 use blkmq_terminal::paper::{Paper, push_line};

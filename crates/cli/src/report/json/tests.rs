@@ -1,12 +1,10 @@
+use super::super::job::{self, Latency, SyncResult, Verified};
+use super::super::model::{Disk, Report};
+use super::super::sample;
+use super::*;
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Command;
-
-use serde_json::Value;
-
-use super::super::job::{Latency, SyncResult, Verified};
-use super::super::model::{Disk, Report};
-use super::super::{percentile, sample};
-use super::*;
 
 /// fio's keys, one path per line, written by hand from the output of fio 3.33.
 const KEYS: &str = include_str!("../testdata/fio-keys.txt");
@@ -124,7 +122,7 @@ fn figures_have_fios_units_and_agree() {
         assert!((number("bw_bytes") * seconds - number("io_bytes")).abs() <= rounding * 4096.0);
         assert!((number("bw_mean") * 1024.0 - number("iops_mean") * 4096.0).abs() < 1.0);
         assert_eq!(number("bw_agg"), 100.0);
-        let percentiles: Vec<u64> = percentile::defaults()
+        let percentiles: Vec<u64> = job::default_percentiles()
             .iter()
             .map(|p| format!("{:.6}", p.percent()))
             .map(|key| read["clat_ns"]["percentile"][key].as_u64().expect("fio's key"))
@@ -243,7 +241,7 @@ fn flushes_are_timed_like_other_io() {
     let found = ["min", "max", "N"].map(|key| sync["lat_ns"][key].as_u64());
     assert_eq!((sync["total_ios"].as_u64(), found), (Some(3), [Some(100), Some(300), Some(3)]));
     let percentiles = sync["lat_ns"]["percentile"].as_object().expect("an object");
-    assert_eq!(percentiles.len(), percentile::defaults().len());
+    assert_eq!(percentiles.len(), job::default_percentiles().len());
     assert_eq!(percentiles["50.000000"], 201);
     assert_eq!(sync["lat_ns"].get("bins"), None);
     assert_eq!(json["jobs"][0]["blkmq"]["end_fsync_ns"], 77);

@@ -78,7 +78,7 @@ fn colour(sheet: &str, name: &str) -> String {
 /// The colours of a theme, and its page.
 fn theme(sheet: &str) -> (Vec<String>, String) {
     let colour = |name: &str| colour(sheet, name);
-    let colours = (0..super::look::COLOURS).map(|at| colour(&format!("c{at}"))).collect();
+    let colours = (0..super::COLOURS).map(|at| colour(&format!("c{at}"))).collect();
     (colours, colour("page"))
 }
 

@@ -1,14 +1,14 @@
-//! One kind of transfer of a job, its times, and the classes of completion latency.
+//! The figures of the document: one kind of transfer of a job, its times, and the classes of completion latency; and
+//! those of queues, which are their groups, and the state shared by the instances of their scheduler.
 
-use serde::Serialize;
-
-use super::super::job::{Direction, JobResult, Latency};
-use super::super::percentile::Percentile;
-use super::super::ratio::ratio;
-use super::Detail;
-use super::map::Map;
+use super::super::group::{Groups, Waited};
+use super::super::job::{Direction, JobResult, Latency, Percentile, ratio};
+use super::super::model::{OpTimes, Report, STAGES};
+use super::{Detail, Map};
 use blkmq_core::IoPrio;
 use blkmq_lab::workload::Latencies;
+use blkmq_sched::Reading;
+use serde::Serialize;
 
 #[derive(Serialize)]
 pub(super) struct Transfer {
@@ -180,6 +180,7 @@ const FINE: [(&str, u64); 10] = [
     ("750", 750),
     ("1000", 1000),
 ];
+
 const SLOW: [(&str, u64); 2] = [("2000", 2000), (">=2000", u64::MAX)];
 
 /// The percentage of the job's timed I/Os in each class, for nanoseconds, microseconds and milliseconds.
@@ -203,4 +204,106 @@ pub(super) fn latency_classes(job: &JobResult) -> [Vec<(&'static str, f64)>; 3] 
         classes(1_000, 1_000, &FINE),
         classes(1_000_000, 1_000_000, &milliseconds),
     ]
+}
+
+#[derive(Serialize)]
+pub(super) struct Details<'a> {
+    run: usize,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    tokens: &'a [u32],
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    governor: Map<&'static str, u64>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    times: Map<&'static str, QueueTimes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group_stats: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<Group<'a>>,
+}
+
+#[derive(Serialize)]
+struct QueueTimes {
+    requests: u64,
+    merged: u64,
+    #[serde(flatten)]
+    stages: Map<String, u64>,
+}
+
+#[derive(Serialize)]
+struct Group<'a> {
+    name: &'a str,
+    parent: Option<&'a str>,
+    weight: Option<u32>,
+    ios: u64,
+    bytes: u64,
+    share: f64,
+    due: Option<f64>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    stats: Map<&'a str, Statistic>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waited_for: Vec<WaitedFor<'a>>,
+}
+
+#[derive(Serialize)]
+struct WaitedFor<'a> {
+    group: Option<&'a str>,
+    time_ns: u64,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Statistic {
+    Flow(Map<&'static str, u64>),
+    Number(u64),
+}
+
+impl<'a> Details<'a> {
+    /// The entries of every run with such figures.
+    pub(super) fn all(report: &'a Report) -> Vec<Self> {
+        let runs = report.runs.iter().enumerate();
+        let details = runs.map(|(run, it)| Self {
+            run,
+            tokens: &it.shared.tokens,
+            governor: Map(it.shared.governor.clone()),
+            times: Map(it.times.iter().map(|of| (of.op, QueueTimes::new(of))).collect()),
+            group_stats: (!it.groups.all.is_empty()).then_some(it.groups.level.as_str()),
+            groups: (0..it.groups.all.len()).map(|at| Group::new(&it.groups, at)).collect(),
+        });
+        let is_any =
+            |it: &Self| !(it.tokens.is_empty() && it.groups.is_empty() && it.times.is_empty());
+        details.filter(is_any).collect()
+    }
+}
+
+impl QueueTimes {
+    fn new(of: &OpTimes) -> Self {
+        let stages = STAGES.iter().zip(of.stages).map(|(name, sum)| (format!("{name}_ns"), sum));
+        Self { requests: of.requests, merged: of.merged, stages: Map(stages.collect()) }
+    }
+}
+
+impl<'a> Group<'a> {
+    fn new(groups: &'a Groups, at: usize) -> Self {
+        let group = &groups.all[at];
+        let statistic = |reading: &Reading| match reading {
+            Reading::Flow(flow) => Statistic::Flow(Map(flow.rows().to_vec())),
+            Reading::Number(number) => Statistic::Number(*number),
+        };
+        let waited = |waited: &Waited| WaitedFor {
+            group: waited.behind.map(|at| groups.all[at].name.as_str()),
+            time_ns: waited.ns,
+        };
+        let stats = group.stats.iter().map(|(name, reading)| (name.as_str(), statistic(reading)));
+        Self {
+            name: &group.name,
+            parent: group.parent.map(|parent| groups.all[parent].name.as_str()),
+            weight: group.weight,
+            ios: group.ios,
+            bytes: group.bytes,
+            share: groups.share(at),
+            due: groups.due(at),
+            stats: Map(stats.collect()),
+            waited_for: group.waited.iter().map(waited).collect(),
+        }
+    }
 }
