@@ -46,8 +46,8 @@ struct Fixed {
 const FIXED: &[Fixed] = &[
     Fixed { definition: replay::definition, run: replay },
     Fixed { definition: trace::definition, run: |found, _| trace::run(found) },
-    Fixed { definition: experiment::args::definition, run: |found, _| experiment::run(found) },
-    Fixed { definition: repro::args::definition, run: repro },
+    Fixed { definition: experiment::definition, run: |found, _| experiment::run(found) },
+    Fixed { definition: repro::definition, run: repro },
     Fixed { definition: doc::definition, run: |found, _| Ok(print(&shown(&doc::run(found)))?) },
     Fixed {
         definition: || completions::definition(COMPLETIONS),
@@ -142,7 +142,7 @@ fn replay(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {
 }
 
 fn repro(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {
-    let wanted = repro::args::Wanted::of(found);
+    let wanted = repro::Wanted::of(found);
     let (text, verdict) = repro::run(&wanted, quote("repro", words))?;
     print_results(&text)?;
     verdict

@@ -24,6 +24,7 @@ mod tour;
 mod trace;
 
 use blkmq_terminal::{OutputError, UsageError, interrupt, program};
+use report::model::Partial;
 use start::StartError;
 use std::process::ExitCode;
 
@@ -63,6 +64,18 @@ pub enum Failure {
     /// A block did not hold the data written to it, or could not be verified; which and where.
     #[error("{0}")]
     Verify(String),
+}
+
+impl Failure {
+    /// An error if a signal ended the runs of a report; `partial` is that of the report.
+    fn of_partial(partial: Option<Partial>) -> Result<(), Self> {
+        match partial {
+            Some(Partial { done, planned, signal: Some(signal) }) => {
+                Err(Self::Interrupted(signal, format!("{done} of {planned} runs are whole")))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl program::Failure for Failure {

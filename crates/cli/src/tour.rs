@@ -7,7 +7,7 @@ use crate::args::{self, Request};
 use crate::plan::{Plan, Time, time};
 use crate::report::job::{Direction, JobResult, Latency, Percentile};
 use crate::report::label::scheduler;
-use crate::report::model::{Partial, Report, Run};
+use crate::report::model::{Report, Run};
 use crate::report::number::{bandwidth, count, nanos, percent};
 use crate::report::table;
 use crate::{Failure, bench};
@@ -32,13 +32,13 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     for scene in &SCENES {
         let report = bench::report(&plan_of(scene)?, &stop)?;
         print_with(|out| write_scene(out, scene, &report, detail))?;
-        ended(&report)?;
+        Failure::of_partial(report.partial)?;
     }
     if plan.time == Time::Real {
         print_with(|out| paragraph(out, "", COST))?;
         let report = bench::report(plan, &stop)?;
         print_results(&shown(&format!("\n{}", table::render(&report, width()))))?;
-        ended(&report)?;
+        Failure::of_partial(report.partial)?;
     }
     print_with(|out| paragraph(out, "", further(detail)))
 }
@@ -48,16 +48,6 @@ fn plan_of(scene: &Scene) -> Result<Plan, Failure> {
     match args::parse(&scene.words(), Time::Virtual { seed: 0 })? {
         Request::Plan(plan) => Ok(*plan),
         Request::Help | Request::Command(_) => unreachable!("a scene is a plan"),
-    }
-}
-
-/// An error if a signal ended the runs of the report.
-fn ended(report: &Report) -> Result<(), Failure> {
-    match report.partial {
-        Some(Partial { done, planned, signal: Some(signal) }) => {
-            Err(Failure::Interrupted(signal, format!("{done} of {planned} runs are whole")))
-        }
-        _ => Ok(()),
     }
 }
 
@@ -364,6 +354,10 @@ mod tests {
     fn after_ctrl_c_no_scene_goes_on() {
         let plan = plan_of(&SCENES[0]).expect("a scene is a command line");
         let report = bench::report(&plan, &Stop::after_ctrl_c()).expect("it ends");
-        assert!(matches!(ended(&report), Err(Failure::Interrupted(2, _))), "{:?}", report.partial);
+        assert!(
+            matches!(Failure::of_partial(report.partial), Err(Failure::Interrupted(2, _))),
+            "{:?}",
+            report.partial
+        );
     }
 }

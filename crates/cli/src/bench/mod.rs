@@ -45,12 +45,9 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     let (report, verdict) = measure(plan, &stop, &mut outputs)?;
     let printed = outputs.print(&report);
     let written = outputs.verdict();
-    match report.partial {
-        Some(Partial { done, planned, signal: Some(signal) }) => {
-            printed.and(written)?;
-            Err(Failure::Interrupted(signal, format!("{done} of {planned} runs are whole")))
-        }
-        _ => verdict.and(printed).and(written),
+    match Failure::of_partial(report.partial) {
+        Err(interrupted) => printed.and(written).and(Err(interrupted)),
+        Ok(()) => verdict.and(printed).and(written),
     }
 }
 

@@ -1,8 +1,7 @@
 //! Formats the result of an experiment: sentences, a table, a page with plots, and lines of CSV.
 
 use super::compare::{Answer, LEAST_PAIRS, Metric, Question, Verdict};
-use super::figure::show;
-use super::row::{KindRow, Row};
+use super::row::{KindRow, Row, show};
 use super::study::{Axis, Study, Value};
 use crate::report::html;
 use crate::report::markup::Markup;

@@ -7,8 +7,7 @@
 //! one, and by `sqrt(n / (n - 1))`. An interval that contains zero, or that lies within the negligible differences, is
 //! reported as no difference.
 
-use super::figure::OfRun;
-use super::row::{JobRow, KindRow, Row};
+use super::row::{JobRow, KindRow, OfRun, Row};
 use super::study::{Axis, Study, Value};
 use blkmq_terminal::UsageError;
 use serde::Serialize;
@@ -32,7 +31,7 @@ const NORMAL: f64 = 1.960;
 pub struct Metric {
     /// The job; empty for a figure of the run.
     pub job: String,
-    /// `iops`, `bytes_per_s`, or `KIND_FIGURE`; or one of [`OF_RUN`](super::figure::OF_RUN).
+    /// `iops`, `bytes_per_s`, or `KIND_FIGURE`; or one of [`OF_RUN`](super::row::OF_RUN).
     pub name: String,
 }
 
@@ -334,6 +333,7 @@ fn bootstrap(values: &[f64]) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     /// Returns figures of `count` repetitions around `middle`, with relative noise of up to `noise`.

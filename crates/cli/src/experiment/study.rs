@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The most points of a grid.
-pub const MOST_POINTS: usize = 1_000_000;
+const MOST_POINTS: usize = 1_000_000;
 /// The axes treated as repetitions by default.
 const REPETITIONS: [&str; 2] = ["seed", "randseed"];
 /// The axis compared by default.

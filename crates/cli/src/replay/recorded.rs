@@ -5,7 +5,7 @@
 use crate::args::{self, Request};
 use crate::plan::{Plan, Time, quote};
 use crate::report::job::{JobResult, Latency};
-use crate::report::model::{Partial, Report, Run};
+use crate::report::model::{Report, Run};
 use crate::report::number::nanos;
 use crate::report::svg::{Looks, distributions};
 use crate::report::{Format, html, render, table};
@@ -113,12 +113,7 @@ pub fn run(found: &ArgMatches, words: &[String]) -> Result<(), Failure> {
     } else {
         print_results(&render(&report, plan.format))?;
     }
-    match report.partial {
-        Some(Partial { done, planned, signal: Some(signal) }) => {
-            Err(Failure::Interrupted(signal, format!("{done} of {planned} runs are whole")))
-        }
-        _ => Ok(()),
-    }
+    Failure::of_partial(report.partial)
 }
 
 /// The plan for the arguments that clap has parsed.

@@ -1,17 +1,27 @@
 //! Measures the studies of claims, point by point. Points that are compared follow each other, and each is run once
 //! before any is repeated, so that a drift of the machine affects all alike.
+//!
+//! Runs go to a [`MemoryDisk`]: a file read through the page cache behind io_uring, created for the runs of one command
+//! and removed after them. On any machine, this comes closest to the virtual disk of seed 002: its threads sleep on
+//! descriptors, so each unnecessary wake-up is a system call. If io_uring is unavailable, the null device is used
+//! instead.
 
-use super::args::Wanted;
-use super::calls;
+use super::Wanted;
 use super::claim::Claim;
-use super::memory_disk::MemoryDisk;
 use crate::Failure;
 use crate::bench::status::Progress;
 use crate::experiment::compare::{Question, questions};
 use crate::experiment::{Points, Row, answer};
 use crate::report::machine::Machine;
 use crate::report::model::Partial;
+use crate::report::number::nanos;
+use blkmq_core::{Instant, Nanos};
+use blkmq_engine::KickMode;
+use blkmq_engine::calls::{self, Call};
 use blkmq_terminal::interrupt::Stop;
+use std::path::PathBuf;
+#[cfg(target_os = "linux")]
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The results of one `blkmq repro`.
 #[derive(Default)]
@@ -86,7 +96,7 @@ impl Measured {
             let points = Points::of(part.study)?;
             found.push(Found { of: part.of, points, rows: Vec::new(), questions: Vec::new() });
         }
-        let calls = claim.calls.then(calls::outcome);
+        let calls = claim.calls.then(kicks);
         Ok(Self { claim, found, calls, notes: Vec::new() })
     }
 
@@ -158,11 +168,115 @@ pub fn measure(wanted: &Wanted, command: String, stop: &Stop) -> Result<Repro, F
     Ok(Repro { command, time_ms, machine, claims, partial })
 }
 
+/// The time until a worker arrives.
+const COMES: Nanos = Nanos::from_micros(50);
+
+/// The delays that calls a microsecond apart allow for their pass, in nanoseconds: now, in 3 ms and now.
+const DELAYS: [u64; 3] = [0, 3_000_000, 0];
+
+const WAYS: [(&str, KickMode); 3] =
+    [("before", KickMode::Always), ("as proposed", KickMode::Flag), ("ours", KickMode::Coalesced)];
+
+/// The outcome for each way, as a sentence.
+fn kicks() -> String {
+    let calls = Vec::from_iter(
+        (0..)
+            .zip(DELAYS)
+            .map(|(n, delay)| Call { at: Instant::from_nanos(n * 1_000), delay: Nanos(delay) }),
+    );
+    let last = calls[DELAYS.len() - 1].at;
+    let clauses = WAYS.map(|(word, kick)| {
+        let passes = calls::passes(kick, &calls, COMES);
+        let times = passes.iter().map(|at| nanos(at.as_nanos() as f64));
+        let times = Vec::from_iter(times).join(" and ");
+        let answer = match passes.iter().find(|at| **at >= last) {
+            Some(at) => format!("{} later", nanos((*at - last).0 as f64)),
+            None => "never".into(),
+        };
+        format!("{word} (kick={kick}) {answer}, with passes after {times}")
+    });
+    format!(
+        "Where a pass is called for now, in 3 ms and now, a microsecond apart, the last call is answered: {}.",
+        clauses.join("; ")
+    )
+}
+
+/// In MiB; entirely in the page cache, and half the size of `/dev/shm` usual in containers.
+#[cfg(target_os = "linux")]
+const SIZE: u64 = 32;
+
+/// The device that runs of `kick` read from, with 8 hardware queues of depth 16.
+struct MemoryDisk {
+    path: Option<PathBuf>,
+    /// The value of `--device`.
+    device: String,
+    /// A note about it.
+    note: Option<String>,
+}
+
+impl MemoryDisk {
+    /// A device that can be read from.
+    fn new() -> Self {
+        match Self::make() {
+            Ok(disk) => disk,
+            Err(why) => Self {
+                path: None,
+                device: "null,irqmode=2,completion_nsec=10000,submit_queues=8,hw_queue_depth=16"
+                    .into(),
+                note: Some(format!(
+                    "There is no disk in memory here ({why}), so kick is shown on the null device: waking a thread that \
+                     is awake costs next to nothing there."
+                )),
+            },
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn make() -> Result<Self, String> {
+        // `/dev/shm` is always memory.
+        let folder = Some(PathBuf::from("/dev/shm")).filter(|folder| folder.is_dir());
+        let folder = folder.unwrap_or_else(std::env::temp_dir);
+        // Each disk of a process has its own file.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let nth = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("blkmq-repro-{}-{nth}", std::process::id()));
+        let words = format!("{},size={SIZE},direct=0", path.display());
+        let device = format!("uring:{words},hw_queues=8,hw_queue_depth=16");
+        let disk = Self { path: Some(path), device, note: None };
+        let opened = blkmq_uring::UringDevice::parse(&words).map_err(|error| error.to_string())?;
+        opened.queues::<blkmq_buf::AlignedBuf>().map_err(|error| error.to_string())?;
+        Ok(disk)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn make() -> Result<Self, String> {
+        Err("io_uring is Linux's".into())
+    }
+
+    /// The value of `--device`.
+    fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Why the disk is not in memory, if it is not.
+    fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+}
+
+impl Drop for MemoryDisk {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // The file may not have been created.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-
-    use super::super::args::tests::wanted;
     use super::super::render;
+    use super::super::tests::wanted;
     use super::*;
     use crate::report::Format;
 
@@ -200,5 +314,27 @@ mod tests {
         let ours = order.iter().filter(|question| question.metric.name == "inversions");
         let ours = ours.map(|question| question.answers.last().and_then(|answer| answer.median));
         assert!(ours.clone().count() == 2 && ours.into_iter().all(|median| median == Some(0.0)));
+    }
+
+    #[test]
+    fn only_the_flag_lets_the_last_call_wait() {
+        let text = kicks();
+        for clause in [
+            "before (kick=always) 48.0 us later",
+            "as proposed (kick=flag) 3.05 ms later",
+            "ours (kick=coalesced) 48.0 us later",
+        ] {
+            assert!(text.contains(clause), "{text}");
+        }
+    }
+
+    #[test]
+    fn it_is_gone_with_whoever_made_it() {
+        let disk = MemoryDisk::new();
+        assert_eq!(disk.path.is_some(), disk.note().is_none());
+        let path = disk.path.clone();
+        assert!(path.as_ref().is_none_or(|path| path.is_file()));
+        drop(disk);
+        assert!(path.is_none_or(|path| !path.exists()));
     }
 }

@@ -3,8 +3,7 @@
 use super::claim::Claim;
 use super::measure::{Measured, Repro};
 use crate::experiment::Row;
-use crate::experiment::figure::OF_RUN;
-use crate::experiment::row::{JobRow, KindRow};
+use crate::experiment::row::{JobRow, KindRow, OF_RUN};
 use crate::experiment::study::Study;
 use crate::report::machine::Machine;
 use blkmq_core::Nanos;
