@@ -1,7 +1,8 @@
 //! Tests the meaning of options through the entry point that the command line uses: the options of jobs and of their
 //! verification, then those for engines and files.
 
-use super::{Request, parse};
+use super::options::{self, Group};
+use super::{Request, definition, parse};
 use crate::plan::{Plan, ScopeChoice, Time, job_file};
 use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::verify::{Method, Pattern};
@@ -531,7 +532,7 @@ fn a_synchronous_engine_has_one_io_in_flight() {
 /// About 47 options were refused at the value that they have anyway.
 #[test]
 fn an_option_at_fios_default_is_accepted() {
-    for (name, values) in super::options::defaults() {
+    for (name, values) in options::defaults() {
         for value in *values {
             for time in [Time::Real, Time::Virtual { seed: 0 }] {
                 let line = format!("--name=a --rw=read --size=1m --{name}={value}");
@@ -719,4 +720,19 @@ fn lfsr_visits_each_block_once() {
         "as with fio, blocks of one size only"
     );
     assert!(refusal("--random_generator=x").contains("tausworthe, tausworthe64, lfsr"));
+}
+
+#[test]
+fn help_names_every_option_and_the_devices_of_its_time() {
+    let help = |time| definition(time).render_help().to_string();
+    let (bench, sim) = (help(Time::Real), help(Time::Virtual { seed: 0 }));
+    assert!(!bench.contains("--seed=<NUMBER>") && sim.contains("--seed=<NUMBER>"));
+    assert!(!sim.contains("uring:PATH"));
+    assert_eq!(bench.contains("uring:PATH"), cfg!(target_os = "linux"));
+    assert!(bench.contains("faults[,KEY=VALUE]...:DEVICE"));
+    for option in options::all().filter(|option| option.group != Group::Virtual) {
+        assert!(bench.contains(option.name), "{} is missing", option.name);
+        let listed = bench.contains(&format!("      --{}", option.name));
+        assert!(listed || option.group == Group::Foreign, "{} is missing", option.name);
+    }
 }

@@ -13,7 +13,6 @@ mod run;
 mod setup;
 pub mod status;
 mod tally;
-mod trouble;
 mod watch;
 
 use crate::Failure;
@@ -31,7 +30,7 @@ use blkmq_terminal::screen::shown;
 use outcome::Outcome;
 use status::{Beside, Progress, Status};
 use std::borrow::Cow;
-use trouble::Troubles;
+use tally::Troubles;
 use watch::Disks;
 
 /// Runs all of `plan`, and prints and writes its report. After a signal, the report covers the runs so far.
@@ -342,6 +341,7 @@ impl<'a> Outputs<'a> {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
     use crate::report::sample;
 

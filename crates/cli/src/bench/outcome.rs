@@ -1,7 +1,6 @@
 //! The outcome of a run: the counts of its threads, its groups and its queue, in the form of the report.
 
-use super::tally::{self, Part};
-use super::trouble::{self, Trouble};
+use super::tally::{self, Part, Trouble};
 use super::{setup, watch};
 use crate::devices;
 use crate::plan::runs::{RunSpec, ThreadSpec};
@@ -81,7 +80,7 @@ pub fn outcome(
     let Counted { notes: of_groups, incomplete, .. } = counted;
     let notes = device.notes().iter().cloned().chain(notes).chain(of_groups);
     let notes = notes.chain(device.take_findings().iter().map(ToString::to_string)).collect();
-    let mut troubles = trouble::all(plan, parts);
+    let mut troubles = tally::all(plan, parts);
     let unsaved = setup::save_state(plan, spec, parts);
     troubles.extend(incomplete.into_iter().chain(unsaved).map(Trouble::Log));
     Outcome { run, notes, troubles }

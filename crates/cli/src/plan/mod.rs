@@ -4,14 +4,12 @@
 //! needs no options or defaults.
 
 pub mod choices;
-pub mod cpus;
 pub mod groups;
 mod print;
 pub mod runs;
 
 pub use blkmq_terminal::SchedulerChoice;
-pub use choices::{AccessChoice, Choice, Nomerges, PumpChoice, ScopeChoice, StatsChoice};
-pub use cpus::Cpus;
+pub use choices::{AccessChoice, Choice, Cpus, Nomerges, PumpChoice, ScopeChoice, StatsChoice};
 pub use print::{job_file, quote, time};
 
 use crate::report::Format;
@@ -262,6 +260,7 @@ impl fmt::Debug for Kept {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
     use crate::args::{self, Request};
 

@@ -5,7 +5,7 @@ use super::super::job_draft;
 use super::super::value::{Value, percentiles, rates};
 use super::{Group, Opt};
 use crate::plan::Cpus;
-use crate::plan::cpus::nodes;
+use crate::plan::choices::nodes;
 use blkmq_core::Nanos;
 use blkmq_lab::workload::{Direction, ExitWhat, OnError, Unified};
 use blkmq_terminal::UsageError;

@@ -1,7 +1,6 @@
 //! blkmq's own options: the schedulers and devices to compare, the repetitions, the output; and the options that
 //! separate jobs.
 
-use super::super::tenants;
 use super::{Group, Kind, Meaning, Opt};
 use crate::devices;
 use crate::plan::{AccessChoice, Choice, SchedulerChoice, StatsChoice, Time, choices, groups};
@@ -96,7 +95,7 @@ pub const OPTIONS: &[Opt] = &[
         "FILE[:DEVICE]",
         "groups: the exports of a configuration of blkmqd, or those of one of its devices",
         |d, v| {
-            d.groups.extend(tenants::read(v.text)?);
+            d.groups.extend(groups::tenants(v.text)?);
             Ok(())
         },
     ),
