@@ -20,7 +20,7 @@ const CANARY: u64 = 1_000;
 /// Simulations that `cargo test` skips because they take a minute: all ignored ones, so that none is forgotten.
 const LONG: &str = "-p blkmq-lab -p blkmq-sched --test all --";
 /// Scenarios that `cargo test` skips for the same reason, with the optimised program.
-const SCENARIOS: &str = "-p blkmq-cli --test all -- scenarios::";
+const SCENARIOS: &str = "-p blkmq-cli --test all -- schedulers::";
 /// Documented commands that `cargo test` skips for the same reason; some measure.
 const DOCUMENTED: &str = "-p blkmq-cli --test all -- documented::";
 /// Minutes of CI's time that must be left for a test that takes long, so that CI ends within the hour.

@@ -190,10 +190,10 @@ const IN_WORDS: &[(&str, &str, &str, &str)] = &[
 
 /// The test that shows the effect of an option on files, contents or the real machine: its file and its name.
 const IN_A_TEST: &[(&str, &str, &str)] = &[
-    ("section", "src/args/tests.rs", "files_are_serialized_and_keep_their_globals"),
+    ("section", ARGS, "files_are_serialized_and_keep_their_globals"),
     (
         "allow_file_create",
-        FILES,
+        ARGS,
         "a_file_that_is_too_short_is_laid_out_to_the_size_that_is_asked_for",
     ),
     ("zero_buffers", AS_FIO, CONTENTS),
@@ -206,27 +206,23 @@ const IN_A_TEST: &[(&str, &str, &str)] = &[
     ("dedupe_mode", AS_FIO, CONTENTS),
     ("dedupe_working_set_percentage", AS_FIO, CONTENTS),
     ("dedupe_global", AS_FIO, CONTENTS),
-    ("cpus_allowed", FILES, CPUS),
-    ("cpumask", FILES, CPUS),
-    ("cpus_allowed_policy", FILES, CPUS),
-    ("numa_cpu_nodes", FILES, CPUS),
-    ("numa_mem_policy", FILES, CPUS),
+    ("cpus_allowed", ARGS, CPUS),
+    ("cpumask", ARGS, CPUS),
+    ("cpus_allowed_policy", ARGS, CPUS),
+    ("numa_cpu_nodes", ARGS, CPUS),
+    ("numa_mem_policy", ARGS, CPUS),
     ("fill_device", AS_FIO, "a_device_is_filled_up_to_size"),
-    (
-        "continue_on_error",
-        "tests/trouble.rs",
-        "a_job_continues_behind_failed_ios_where_it_is_told_to",
-    ),
-    ("max_latency", "tests/trouble.rs", "an_io_that_takes_too_long_ends_its_thread"),
-    ("rate_min", STEERING, "a_thread_below_its_least_rate_ends_with_an_error"),
-    ("rate_iops_min", STEERING, "a_thread_below_its_least_rate_ends_with_an_error"),
-    ("rate_cycle", STEERING, "a_thread_below_its_least_rate_ends_with_an_error"),
-    ("verify_pattern", VERIFY, "a_pattern_may_be_a_file"),
-    ("verify_interval", VERIFY, "contents_of_another_seed_are_wrong"),
-    ("verify_fatal", VERIFY, "the_first_wrong_block_is_fatal_if_it_is_to_be"),
-    ("verify_state_save", VERIFY, "a_state_says_what_a_run_has_written"),
-    ("verify_state_load", VERIFY, "a_state_says_what_a_run_has_written"),
-    ("verify_only", VERIFY, "a_later_job_checks_what_an_earlier_one_wrote"),
+    ("continue_on_error", FAILURES, "a_job_continues_behind_failed_ios_where_it_is_told_to"),
+    ("max_latency", FAILURES, "an_io_that_takes_too_long_ends_its_thread"),
+    ("rate_min", WORKLOAD, "a_thread_below_its_least_rate_ends_with_an_error"),
+    ("rate_iops_min", WORKLOAD, "a_thread_below_its_least_rate_ends_with_an_error"),
+    ("rate_cycle", WORKLOAD, "a_thread_below_its_least_rate_ends_with_an_error"),
+    ("verify_pattern", FAILURES, "a_pattern_may_be_a_file"),
+    ("verify_interval", FAILURES, "contents_of_another_seed_are_wrong"),
+    ("verify_fatal", FAILURES, "the_first_wrong_block_is_fatal_if_it_is_to_be"),
+    ("verify_state_save", FAILURES, "a_state_says_what_a_run_has_written"),
+    ("verify_state_load", FAILURES, "a_state_says_what_a_run_has_written"),
+    ("verify_only", FAILURES, "a_later_job_checks_what_an_earlier_one_wrote"),
     ("write_bw_log", MEASURED, "a_log_has_a_line_for_each_io"),
     ("write_iops_log", MEASURED, "a_log_has_a_line_for_each_io"),
     ("write_lat_log", MEASURED, "a_log_has_a_line_for_each_io"),
@@ -252,18 +248,18 @@ const IN_A_TEST: &[(&str, &str, &str)] = &[
     ("status_interval", AS_FIO, "the_status_of_a_run_is_its_report_so_far"),
     ("output", "tests/documented.rs", "a_file_of_text_has_a_page_beside_it"),
     ("report", "tests/terminal.rs", "ctrl_c_ends_the_runs_and_prints_what_was_measured"),
-    ("trace", "tests/trace.rs", "an_earlier_trace_is_replaced_whole"),
-    ("trace_events", "tests/trace.rs", "what_does_not_fit_is_counted"),
+    ("trace", TRACES, "an_earlier_trace_is_replaced_whole"),
+    ("trace_events", TRACES, "what_does_not_fit_is_counted"),
     ("elevator_log", MEASURED, "files_of_a_run_have_the_name_of_its_case"),
 ];
-const FILES: &str = "src/args/file_tests.rs";
+const ARGS: &str = "src/args/tests.rs";
 const AS_FIO: &str = "tests/as_fio.rs";
 const CONTENTS: &str = "what_is_written_does_not_compress_unless_it_is_asked_for";
 const CPUS: &str = "cpus_are_kept_for_each_job_and_refused_in_virtual_time";
 const MEASURED: &str = "tests/measured.rs";
-const STEERING: &str = "tests/steering.rs";
+const WORKLOAD: &str = "tests/workload.rs";
 const TRACES: &str = "tests/traces.rs";
-const VERIFY: &str = "tests/verify.rs";
+const FAILURES: &str = "tests/failures.rs";
 
 /// The output of a command, which must succeed.
 fn output(line: &str) -> String {

@@ -7,28 +7,18 @@ mod command_line;
 mod documented;
 mod effects;
 mod experiment;
-#[cfg(target_os = "linux")]
-mod files;
+mod failures;
 mod measured;
-mod promises;
 #[cfg(target_os = "linux")]
 #[allow(
     dead_code,
     reason = "the tests of the server's programs use it, too, and other parts of it"
 )]
 mod pty;
-mod replay;
-mod scenarios;
+mod schedulers;
 #[cfg(target_os = "linux")]
-mod screens;
-mod simulation;
-#[cfg(target_os = "linux")]
-mod steering;
 mod terminal;
-mod trace;
 mod traces;
-mod trouble;
-mod verify;
 mod workload;
 
 /// The program under test.

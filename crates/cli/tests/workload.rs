@@ -1,8 +1,10 @@
 //! Runs `blkmq sim` and checks the I/Os issued by a job: counts, bytes, rates, depths and priorities, as in fio 3.33
-//! with the same options.
+//! with the same options; jobs that steer each other or are watched, and zones. Runs of `blkmq bench` on files named by
+//! `filename` get the I/O, and lay the files out as in fio.
 
 use serde_json::Value;
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Output};
 
 /// The jobs in the report of `blkmq sim` with these options on a device that takes 50 us.
 pub fn jobs(line: &str) -> Vec<Value> {
@@ -191,4 +193,227 @@ fn a_full_device_ends_a_job_that_fills_it() {
     let words = format!("sim --scheduler=none {full}");
     let output = Command::new(env!("CARGO_BIN_EXE_blkmq")).args(words.split_whitespace()).output();
     assert_eq!(output.expect("it starts").status.code(), Some(1), "an error without the option");
+}
+
+fn reads(line: &str) -> Vec<u64> {
+    Vec::from_iter(jobs(&format!("{SLOW} --rw=read {line}")).iter().map(|job| ios(job)[0]))
+}
+
+#[test]
+fn exit_what_says_which_threads_the_first_one_ends() {
+    let line = "--size=1g --name=a --rate_iops=100 --runtime=1 --exitall --name=b --new_group --size=4m \
+                --rate_iops=2000 --name=c --stonewall --size=1m";
+    let with = |what: &str| reads(&line.replace("--name=c", &format!("{what} --name=c")));
+    assert_eq!(with(""), [100, 1024, 256], "the group of b alone");
+    assert_eq!(with("--exit_what=stonewall"), [52, 1024, 256]);
+    assert_eq!(with("--exit_what=all"), [52, 1024, 0]);
+}
+
+/// fio's t0011 and t0014: the shares of jobs follow their weights, and a job that has ended does not count.
+#[test]
+fn the_jobs_of_a_flow_share_by_weight() {
+    let line = "--size=1g --time_based --runtime=300ms --iodepth=4";
+    let ios = reads(&format!(
+        "{line} --name=a --flow=1 --name=b --flow=8 --name=other --flow=1 --flow_id=7"
+    ));
+    assert!((ios[1] / ios[0]).abs_diff(8) <= 1 && ios[0] > 100, "{ios:?}");
+    assert!(ios[2] >= ios[1], "alone in its flow: {ios:?}");
+    let ios = reads(&format!(
+        "{line} --name=a --flow=1 --name=b --flow=2 --name=c --flow=3 --runtime=100ms"
+    ));
+    let ratio = ios[1] as f64 / ios[0] as f64;
+    assert!((ratio - 2.0).abs() < 0.02 && ios[2] * 2 < ios[1] * 3, "{ios:?}");
+    // A whole 10 ms behind, whenever it is ahead.
+    let slow = reads(&format!("{line} --flow_sleep=10000 --name=a --flow=1 --name=b --flow=1"));
+    assert!(slow[0].abs_diff(slow[1]) < 10 && slow[0] < ios[0], "{slow:?}");
+}
+
+#[test]
+fn a_job_waits_for_all_threads_of_another_one() {
+    let line = "--size=4m --name=a --numjobs=2 --thinktime=1ms --thinktime_blocks=64 --name=b --wait_for=a --rate_iops=4000 \
+                --name=c --wait_for=b --runtime=1 --time_based --name=d --wait_for=a --startdelay=3";
+    let jobs = jobs(&format!("{SLOW} --rw=read {line}"));
+    let span = |at: usize| jobs[at]["job_runtime"].as_u64().expect("a time");
+    let counts = Vec::from_iter(jobs.iter().map(|job| ios(job)[0]));
+    assert_eq!(counts[..3], [1024, 1024, 1024]);
+    // b keeps its rate from its own beginning, and c has a whole second.
+    assert!(span(2).abs_diff(256) <= 1 && span(3) == 1000, "{jobs:?}");
+    assert_eq!(counts[4], 1024);
+}
+
+/// fio 3.33 ends such a job after 2 s and a cycle, with error 5.
+#[test]
+fn a_thread_below_its_least_rate_ends_with_an_error() {
+    let line = "--rw=read --size=1m --runtime=6 --time_based --thinktime=10ms --name=a";
+    let seen = job(&format!("{SLOW} {line} --rate_iops_min=90"));
+    assert_eq!((ios(&seen)[0], &seen["error"]), (598, &0.into()));
+    for least in ["--rate_iops_min=500", "--ratemin=1m", "--rate_min=1m,1 --rate_cycle=100"] {
+        let words = format!("sim --scheduler=none --output-format=json {SLOW} {line} {least}");
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_blkmq")).args(words.split_whitespace()).output();
+        let output = output.expect("it starts");
+        assert_eq!(output.status.code(), Some(1), "{least}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains("slower than rate_min or rate_iops_min (error 5)"), "{text}");
+    }
+}
+
+#[test]
+fn zones_with_gaps_are_verified() {
+    let line = "--device=memory,size=64 --scheduler=none --name=a --rw=randwrite --size=4m --zonemode=strided \
+                --zonesize=64k --zoneskip=192k --io_size=1m --verify=meta --verify_pattern=0xaaa";
+    let seen = job(line);
+    assert_eq!((&seen["write"]["io_bytes"], &seen["error"]), (&(1 << 20).into(), &0.into()));
+    assert_eq!(seen["blkmq"]["verify"]["verified"], 1 << 20, "each block of a zone once");
+}
+
+/// fio's t0004: each I/O of 512 bytes is a block, and those of 1 MiB are many blocks.
+#[test]
+fn an_io_shorter_than_the_interval_is_a_block() {
+    let line =
+        "--device=memory,size=64 --scheduler=none --name=a --rw=write --size=1m --verify=md5";
+    assert_eq!(job(&format!("{line} --bs=512 --verify_interval=1m"))["error"], 0);
+}
+
+#[cfg(target_os = "linux")]
+fn blkmq(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_blkmq")).args(args).output().expect("the binary starts")
+}
+
+/// A path for one test, in cargo's folder for integration tests.
+#[cfg(target_os = "linux")]
+fn path(name: &str) -> (PathBuf, String) {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_file(&path);
+    let text = path.to_str().expect("a UTF-8 path").to_owned();
+    (path, text)
+}
+
+/// The report of a run; `None` if io_uring is unavailable.
+#[cfg(target_os = "linux")]
+fn on_files(test: &str, line: &str) -> Option<Value> {
+    let args = format!("bench --scheduler=mq-deadline --output-format=json {line}");
+    let output = blkmq(&Vec::from_iter(args.split_whitespace()));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("io_uring is not available here") || errors.contains("io_uring lacks") {
+        println!("skipped {test}: {errors}");
+        return None;
+    }
+    assert!(output.status.success(), "{line}: {errors}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    Some(serde_json::from_str(&text).expect("JSON"))
+}
+
+/// The run of a file that did not exist was reported at "406k IOPS", on the null device.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_is_laid_out_and_its_data_is_what_was_written() {
+    let test = "a_file_is_laid_out_and_its_data_is_what_was_written";
+    let (path, name) = path("laid-out");
+    let jobs = format!(
+        "--filename={name} --ioengine=libaio --direct=1 --bs=4k --size=256k --offset=64k --verify=crc32c"
+    );
+    let Some(written) = on_files(test, &format!("{jobs} --name=w --rw=randwrite --do_verify=0"))
+    else {
+        return;
+    };
+    assert_eq!(written["jobs"][0]["write"]["total_ios"], 64);
+    let bytes = std::fs::read(&path).expect("it was laid out");
+    assert_eq!(bytes.len(), (256 + 64) << 10);
+    let heads = bytes[64 << 10..].chunks(4096).map(|block| &block[..2]);
+    let mut heads = Vec::from_iter(heads);
+    heads.dedup();
+    assert_eq!(heads.len(), 1, "every block begins with the header of a verified one");
+    // A second command finds the data where the first one has put it.
+    let read = on_files(test, &format!("{jobs} --name=w --rw=read")).expect("as before");
+    assert_eq!(read["jobs"][0]["error"], 0);
+    // A file that is long enough keeps its length.
+    on_files(test, &format!("--filename={name} --size=4k --rw=read --direct=1"))
+        .expect("as before");
+    assert_eq!(std::fs::metadata(&path).expect("it is there").len(), (256 + 64) << 10);
+    std::fs::remove_file(&path).expect("it was there");
+}
+
+/// Regression test: the message named an option that the user had not given.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_cannot_be_made_is_named_as_the_user_wrote_it() {
+    let (_, name) = path("no-folder");
+    let output =
+        blkmq(&["bench", &format!("--filename={name}/x"), "--size=1m", "--rw=read", "--name=a"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains(&format!("filename={name}/x: ")), "{error}");
+    assert!(!error.contains("--device"), "{error}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn each_file_gets_its_share_and_is_verified() {
+    let test = "each_file_gets_its_share_and_is_verified";
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().display();
+    let jobs = format!(
+        "--directory={place} --ioengine=libaio --direct=1 --bs=4k --size=256k --nrfiles=4 --iodepth=8 --verify=crc32c"
+    );
+    let Some(written) = on_files(test, &format!("{jobs} --name=w --numjobs=2 --rw=randwrite"))
+    else {
+        return;
+    };
+    for job in 0..2 {
+        assert_eq!(written["jobs"][job]["write"]["total_ios"], 64);
+        assert_eq!(written["jobs"][job]["blkmq"]["verify"]["verified"], 256 << 10);
+        for file in 0..4 {
+            let path = folder.path().join(format!("w.{job}.{file}"));
+            let bytes = std::fs::read(path).expect("it was laid out");
+            assert_eq!(bytes.len(), 64 << 10);
+            assert!(bytes.chunks(4096).all(|block| block[..2] == bytes[..2]), "all are written");
+        }
+    }
+    // A second command has one of the files at another position on its device, and still finds its data.
+    let one =
+        format!("--filename={place}/w.1.3 --direct=1 --bs=4k --name=w --rw=read --verify=crc32c");
+    assert_eq!(on_files(test, &one).expect("as before")["jobs"][0]["error"], 0);
+    // Data of one block in place of another is detected, in whichever file it is.
+    let path = folder.path().join("w.0.2");
+    let mut bytes = std::fs::read(&path).expect("it is there");
+    bytes.copy_within(0..4096, 8192);
+    std::fs::write(&path, bytes).expect("it can be written");
+    let all = format!("bench --scheduler=none --name=w --rw=read {jobs}");
+    let output = blkmq(&Vec::from_iter(all.split_whitespace()));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains("job 'w'"), "{errors}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_dry_run_lays_out_nothing() {
+    let (path, name) = path("dry");
+    let line =
+        format!("bench --dry-run --filename={name} --size=1m --ioengine=io_uring --direct=1");
+    let output = blkmq(&Vec::from_iter(line.split_whitespace()));
+    // Long lines are wrapped, commands after a backslash.
+    let text = String::from_utf8_lossy(&output.stdout).replace("\\\n", "");
+    let text = Vec::from_iter(text.split_whitespace()).join(" ");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains(&format!("uring:{name},size=1048576b")), "{text}");
+    assert!(text.contains("is laid out before the first run: 1048576 bytes"), "{text}");
+    assert!(!path.exists());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_job_file_comes_from_standard_input() {
+    use std::io::Write;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_blkmq"))
+        .args(["bench", "--dry-run", "-"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(b"[piped]\nname=other\nrw=randread\n").expect("it reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("[other]\nrw=randread\n"));
 }
