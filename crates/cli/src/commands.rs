@@ -11,11 +11,9 @@ use crate::{Failure, bench, doc, experiment, replay, repro, tour, trace};
 use blkmq_core::Nanos;
 use blkmq_engine::{AUTO, PolicyChoice};
 use blkmq_sched::Scope;
-use blkmq_terminal::output::{print, print_results};
+use blkmq_terminal::output::{print, print_results, shown, width};
 use blkmq_terminal::page::Page;
-use blkmq_terminal::paper::{Paper, paragraph, push_command, push_line};
-use blkmq_terminal::screen::{shown, width};
-use blkmq_terminal::text_table::{Align, TextTable};
+use blkmq_terminal::paper::{Align, Paper, TextTable, paragraph, push_command, push_line};
 use blkmq_terminal::{UsageError, completions, man, program};
 use clap::{ArgMatches, Command};
 

@@ -6,9 +6,9 @@
 use crate::devices;
 use blkmq_engine::attributes;
 use blkmq_sched::registry as schedulers;
+use blkmq_terminal::output;
 use blkmq_terminal::page::Page;
 use blkmq_terminal::paper::{Paper, paragraph, push_line};
-use blkmq_terminal::screen;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command};
 use std::borrow::Cow;
@@ -37,7 +37,7 @@ pub fn run(found: &ArgMatches) -> String {
         Some(name) => page(name).expect("clap refuses other names"),
         None => format!("{}\nblkmq doc PAGE prints a page.\n", list()).into(),
     };
-    match (screen::known_width(), found.get_one::<String>("page")) {
+    match (output::known_width(), found.get_one::<String>("page")) {
         (Some(width), Some(_)) => reflow(&text, width),
         (Some(width), None) => {
             let mut out = Paper::new(width);

@@ -1,7 +1,7 @@
 //! The commands as functions for the Python package: they take the words of a command and return its results as text,
 //! without printing.
 
-pub use blkmq_terminal::interrupt::Stop;
+pub use blkmq_terminal::program::Stop;
 
 use crate::args::{self, Request};
 use crate::experiment::{self, Points, Row};

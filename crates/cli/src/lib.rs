@@ -23,7 +23,7 @@ mod start;
 mod tour;
 mod trace;
 
-use blkmq_terminal::{OutputError, UsageError, interrupt, program};
+use blkmq_terminal::{OutputError, UsageError, program};
 use report::model::Partial;
 use start::StartError;
 use std::process::ExitCode;
@@ -82,7 +82,7 @@ impl program::Failure for Failure {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
-            Self::Interrupted(..) => interrupt::EXIT,
+            Self::Interrupted(..) => program::EXIT,
             Self::Output(_) | Self::Simulation(_) | Self::Replay(_) | Self::Verify(_) => 1,
             Self::Threads(_) | Self::Io(_) | Self::Results(_) => 1,
         }

@@ -15,8 +15,7 @@ use blkmq_lab::elevator_log::{
 use blkmq_lab::observe::Observation;
 use blkmq_sched::registry as schedulers;
 use blkmq_terminal::page::Page;
-use blkmq_terminal::paper::{Paper, push_command, push_line};
-use blkmq_terminal::text_table::{Align, TextTable};
+use blkmq_terminal::paper::{Align, Paper, TextTable, push_command, push_line};
 use blkmq_terminal::{SchedulerChoice, UsageError, bounded, program};
 use clap::builder::ValueHint;
 use clap::parser::ValueSource;

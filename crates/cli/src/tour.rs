@@ -12,11 +12,9 @@ use crate::report::number::{bandwidth, count, nanos, percent};
 use crate::report::table;
 use crate::{Failure, bench};
 use blkmq_core::Nanos;
-use blkmq_terminal::interrupt::Stop;
-use blkmq_terminal::output::print_results;
-use blkmq_terminal::paper::{Paper, paragraph, push_command, push_line};
-use blkmq_terminal::screen::{shown, width};
-use blkmq_terminal::text_table::{Align, TextTable};
+use blkmq_terminal::output::{print_results, shown, width};
+use blkmq_terminal::paper::{Align, Paper, TextTable, paragraph, push_command, push_line};
+use blkmq_terminal::program::Stop;
 
 /// Shows the scenes, which take a moment, and then the cost of `plan`, if it is in real time.
 ///

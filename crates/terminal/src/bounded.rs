@@ -1,7 +1,7 @@
 //! Reads files named on a command line, up to a maximum length. It ignores the length that the file system reports:
 //! pipes report none, and `/dev/zero` reports 0.
 
-use crate::error::UsageError;
+use crate::UsageError;
 use std::fs::File;
 use std::io::Read;
 
@@ -39,6 +39,7 @@ fn up_to(from: impl Read, name: &str, kind: &str, most: u64) -> Result<Vec<u8>, 
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]

@@ -1,7 +1,7 @@
 //! Limits and promises of a group as the command line and configuration files spell them: the words of [`IoMax`] and
 //! [`Promise`], with units.
 
-use crate::error::UsageError;
+use crate::UsageError;
 use crate::units::{self, KbBase, TimeUnit};
 use blkmq_core::Nanos;
 use blkmq_engine::{Burst, IoMax, Promise};
@@ -52,6 +52,7 @@ fn seconds(text: &str) -> Result<String, UsageError> {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     fn all(pairs: &[(&str, &str)]) -> Result<IoMax, UsageError> {

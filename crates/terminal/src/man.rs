@@ -2,7 +2,7 @@
 //!
 //! Clap's own generator renders options. Notes and examples are rendered here, because it would join their lines.
 
-use crate::error::UsageError;
+use crate::UsageError;
 use crate::page::Page;
 use clap::builder::{PathBufValueParser, ValueHint};
 use clap::{Arg, ArgMatches, Command};

@@ -4,8 +4,8 @@
 //! paragraphs to the width of the terminal; indented lines are not wrapped, so they have at most 80 columns. A page
 //! does not run its command.
 
+use crate::output;
 use crate::paper::{Paper, push_command};
-use crate::screen;
 use clap::Command;
 
 /// The maximum width of a page, however wide the terminal is.
@@ -38,7 +38,7 @@ impl Page {
     /// The command, without arguments. `notes` are paragraphs, and lists below lines that end in a colon; they appear
     /// between the options and the examples.
     pub fn command(&self, notes: &str) -> Command {
-        let width = screen::width();
+        let width = output::width();
         let mut examples = Paper::new(width.min(EXAMPLE));
         for example in self.examples {
             match example.split_once("\\\n") {

@@ -3,7 +3,7 @@
 //! With fio's default `kb_base` of 1024, `k`, `kb` and `ki` are 1024 and `kib` is 1000, the reverse of the standards;
 //! with `kb_base=1000` the two are swapped. Every error names the accepted input.
 
-use crate::error::UsageError;
+use crate::UsageError;
 use blkmq_core::Nanos;
 use std::fmt::Display;
 use std::num::IntErrorKind;
@@ -143,6 +143,7 @@ pub fn decimal(text: &str, accepted: &str) -> Result<f64, UsageError> {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]

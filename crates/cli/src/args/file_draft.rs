@@ -10,7 +10,7 @@ use blkmq_core::{Op, SECTOR_SIZE};
 use blkmq_lab::workload::{Amount, BlockSize, FileService, Job, PerDirection, Rw, Tape, Taped};
 use blkmq_recording::Layout;
 use blkmq_terminal::UsageError;
-use blkmq_terminal::nearest::nearest;
+use blkmq_terminal::table::nearest;
 use std::sync::Arc;
 
 /// fio's default `filename_format`.

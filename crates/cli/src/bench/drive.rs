@@ -8,7 +8,7 @@ use blkmq_engine::{Completion, Io, Refused};
 use blkmq_lab::trace::{ClientTrace, Plugged, Traced, on_cpu};
 use blkmq_lab::workload::{Port, Step, Worker};
 use blkmq_runtime::{Client, Clock};
-use blkmq_terminal::interrupt::Stop;
+use blkmq_terminal::program::Stop;
 use std::cell::Cell;
 
 /// The number of portions for which one reading of the clock is enough, if none of their I/Os is timed and the thread

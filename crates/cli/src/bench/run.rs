@@ -24,8 +24,8 @@ use blkmq_lab::workload::{
     Awaited, Exit, ExitWhat, FlowPool, Journal, Stream, Ties, Window, Worker, longest,
 };
 use blkmq_runtime::Service;
-use blkmq_terminal::interrupt::Stop;
 use blkmq_terminal::output::complain;
+use blkmq_terminal::program::Stop;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;

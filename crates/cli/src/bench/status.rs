@@ -15,7 +15,7 @@ use blkmq_core::{Instant, Nanos};
 use blkmq_lab::observe::Observation;
 use blkmq_lab::workload::Tally;
 use blkmq_runtime::Clock;
-use blkmq_terminal::interrupt::Stop;
+use blkmq_terminal::program::Stop;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, Ordering};

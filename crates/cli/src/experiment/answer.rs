@@ -8,8 +8,7 @@ use crate::report::markup::Markup;
 use crate::report::number::counted;
 use crate::report::svg::rows::{self, LEFT, RIGHT};
 use crate::report::svg::{bar, line};
-use blkmq_terminal::paper::{Paper, push_line};
-use blkmq_terminal::text_table::{Align, TextTable};
+use blkmq_terminal::paper::{Align, Paper, TextTable, push_line};
 use std::collections::BTreeMap;
 
 /// Everything known about an experiment.

@@ -6,7 +6,7 @@ use crate::report::Format;
 use blkmq_engine::{Access, DispatchMode, InsertMode, KickMode, MergeMode, Modes};
 use blkmq_lab::workload::DedupeMode;
 use blkmq_terminal::UsageError;
-use blkmq_terminal::spec::{self, Spec};
+use blkmq_terminal::scheduler::{self, Spec};
 use blkmq_terminal::units::{self, KbBase};
 use std::fmt;
 use std::mem::discriminant;
@@ -154,7 +154,7 @@ impl AccessChoice {
     /// # Errors
     /// If an access or a mode does not exist, or they are incompatible.
     pub fn parse(text: &str) -> Result<Vec<Self>, UsageError> {
-        spec::parse(text)?.iter().map(Self::of).collect()
+        scheduler::specs(text)?.iter().map(Self::of).collect()
     }
 
     fn of(spec: &Spec) -> Result<Self, UsageError> {

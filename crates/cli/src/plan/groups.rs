@@ -7,8 +7,7 @@
 
 use blkmq_engine::{GroupSpec, GroupTree, IoMax, Promise, weight_of_io_weight};
 use blkmq_lab::workload::Job;
-use blkmq_terminal::faults::Faults;
-use blkmq_terminal::table::{Span, Table};
+use blkmq_terminal::table::{Faults, Span, Table};
 use blkmq_terminal::units::{self, KbBase};
 use blkmq_terminal::{UsageError, bounded, limits};
 

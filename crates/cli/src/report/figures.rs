@@ -10,7 +10,7 @@ use super::label::{Varying, scheduler};
 use super::model::{Report, Run};
 use super::number::{bandwidth, bytes, count, nanos, percent};
 use blkmq_lab::workload::Direction;
-use blkmq_terminal::text_table::Align;
+use blkmq_terminal::paper::Align;
 use std::cmp::Reverse;
 
 /// One column.

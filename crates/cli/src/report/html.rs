@@ -14,7 +14,7 @@ use super::svg::{self, Looks, Swatch};
 use super::table::{limits, virtual_time};
 use super::warnings::warnings;
 use blkmq_lab::workload::Direction;
-use blkmq_terminal::text_table::Align;
+use blkmq_terminal::paper::Align;
 use std::borrow::Cow;
 
 /// Nothing may be loaded; styles are inline.

@@ -31,7 +31,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use blkmq_terminal::screen;
+use blkmq_terminal::output::width;
 pub use csv::quoted;
 use model::Report;
 pub use output::{Output, OutputError, open, open_as};
@@ -113,7 +113,7 @@ pub fn as_fio(version: &str) -> String {
 #[must_use]
 pub fn render(report: &Report, format: Format) -> String {
     match format {
-        Format::Normal => table::render(report, screen::width()),
+        Format::Normal => table::render(report, width()),
         Format::Json => json::render(report, json::Detail::Plain),
         Format::JsonPlus => json::render(report, json::Detail::Bins),
         Format::Csv => csv::render(report),

@@ -10,8 +10,7 @@ use super::number::{TimeUnit, bandwidth, bytes, count, counted, nanos, percent};
 use super::terse;
 use super::warnings::{limits_of, warnings};
 use blkmq_lab::workload::Latencies;
-use blkmq_terminal::paper::{Paper, paragraph, push_line};
-use blkmq_terminal::text_table::TextTable;
+use blkmq_terminal::paper::{Paper, TextTable, paragraph, push_line};
 
 /// Formats the report as lines of at most `width` columns.
 #[must_use]

@@ -18,7 +18,7 @@ use crate::report::number::nanos;
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::KickMode;
 use blkmq_engine::calls::{self, Call};
-use blkmq_terminal::interrupt::Stop;
+use blkmq_terminal::program::Stop;
 use std::path::PathBuf;
 #[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -12,10 +12,10 @@ mod sample;
 use crate::Failure;
 use crate::report::{self, Format};
 use blkmq_core::Nanos;
-use blkmq_terminal::interrupt::Stop;
 use blkmq_terminal::page::Page;
+use blkmq_terminal::program::Stop;
 use blkmq_terminal::units::{self, KbBase, TimeUnit};
-use blkmq_terminal::{UsageError, screen};
+use blkmq_terminal::{UsageError, output};
 use claim::Claim;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueHint};
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -50,7 +50,7 @@ fn render(repro: &Repro, format: Format) -> String {
         Format::Json => pages::render_json(repro),
         Format::Html => pages::render_html(repro),
         Format::Normal | Format::JsonPlus | Format::Csv | Format::Terse(_) => {
-            pages::render_text(repro, screen::width())
+            pages::render_text(repro, output::width())
         }
     }
 }

@@ -16,8 +16,7 @@ use crate::report::markup::Markup;
 use crate::report::model::{Partial, Report};
 use crate::report::number::{bytes, counted, date};
 use crate::report::warnings::warnings;
-use blkmq_terminal::paper::{Paper, paragraph, push_line};
-use blkmq_terminal::text_table::{Align, TextTable};
+use blkmq_terminal::paper::{Align, Paper, TextTable, paragraph, push_line};
 use serde_json::{Value, json};
 
 /// The columns of published figures, each with its meaning.

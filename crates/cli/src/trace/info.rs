@@ -7,8 +7,7 @@ use crate::report::svg::rows::{Axis, LEFT, RIGHT, Row, rows};
 use crate::report::svg::{Linear, bar};
 use blkmq_core::Histogram;
 use blkmq_recording::{Format, MOST_NAMES, Reader, Summary};
-use blkmq_terminal::paper::{Paper, push_line};
-use blkmq_terminal::text_table::{Align, TextTable};
+use blkmq_terminal::paper::{Align, Paper, TextTable, push_line};
 
 /// The maximum number of tenants shown.
 const TENANTS: usize = 20;

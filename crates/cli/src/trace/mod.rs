@@ -10,9 +10,8 @@ pub use info::cautions;
 
 use crate::Failure;
 use blkmq_recording::{Error, Event, Form, Format, Options, PRESETS, Reader, Summary, Writer};
-use blkmq_terminal::output::{OutputError, complain, print, quietly};
+use blkmq_terminal::output::{OutputError, complain, print, quietly, shown, width};
 use blkmq_terminal::page::Page;
-use blkmq_terminal::screen::{shown, width};
 use blkmq_terminal::{UsageError, program};
 use clap::builder::ValueHint;
 use clap::parser::ValueSource;

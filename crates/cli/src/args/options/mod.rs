@@ -20,7 +20,7 @@ use super::job_draft::JobDraft;
 use super::run_draft::RunDraft;
 use super::value::Value;
 use blkmq_terminal::UsageError;
-use blkmq_terminal::nearest::nearest;
+use blkmq_terminal::table::nearest;
 
 /// One option.
 pub struct Opt {
