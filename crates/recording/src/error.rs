@@ -1,7 +1,7 @@
-//! The errors of a trace, each with its line or byte offset.
+//! The errors of a trace, each with its line or byte offset; the faults of a row or a record; and the outcome of a step of
+//! a reader.
 
-use crate::columns::DescriptionError;
-use crate::fault::Fault;
+use crate::record::{MOST_LENGTH, MOST_NAMES, Raw};
 use blkmq_trace::record::TraceError;
 
 /// Reading has ended before the end of the trace.
@@ -60,4 +60,112 @@ fn after_skips(skipped: u64) -> String {
         0 => String::new(),
         _ => format!(", after {skipped} that were skipped"),
     }
+}
+
+/// A description that cannot be understood, or does not fit a header.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct DescriptionError(pub(crate) String);
+
+/// The fault of a row.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Fault {
+    /// A column is missing.
+    #[error("no {field}: the row has too few columns")]
+    Missing {
+        /// The field.
+        field: &'static str,
+    },
+    /// Not a number.
+    #[error("{field}: {text:?} is no number")]
+    Number {
+        /// The field.
+        field: &'static str,
+        /// The text, truncated.
+        text: String,
+    },
+    /// A negative number.
+    #[error("{field}: {text} is negative")]
+    Negative {
+        /// The field.
+        field: &'static str,
+        /// The text, truncated.
+        text: String,
+    },
+    /// A number beyond its range.
+    #[error("{field}: {text} is out of range in its unit")]
+    Range {
+        /// The field.
+        field: &'static str,
+        /// The text, truncated.
+        text: String,
+    },
+    /// An unknown operation.
+    #[error("op: {text:?} is not known in this format; accepted: {accepted}")]
+    Op {
+        /// The text, truncated.
+        text: String,
+        /// The accepted words.
+        accepted: &'static str,
+    },
+    /// An unknown class.
+    #[error("class: {text:?}; accepted: rt, be, idle, none, 0 to 3, and Thesios' three words")]
+    Class {
+        /// The text, truncated.
+        text: String,
+    },
+    /// A length that no I/O can have, in bytes.
+    #[error("size: {length} bytes; accepted: 1 to {MOST_LENGTH}")]
+    Length {
+        /// The length.
+        length: u64,
+    },
+    /// The I/O ends beyond any device.
+    #[error("offset: {offset} bytes and the size are beyond 2^63")]
+    Place {
+        /// The offset in bytes.
+        offset: u64,
+    },
+    /// The arrival is further than 2^63 ns from the first.
+    #[error("time: {nanos} ns is 2^63 ns or more from the first row's")]
+    Time {
+        /// The stamp in nanoseconds.
+        nanos: u64,
+    },
+    /// The line is too long.
+    #[error("longer than {most} bytes")]
+    Long {
+        /// The maximum length in bytes.
+        most: usize,
+    },
+    /// The trace ends within a record.
+    #[error("the trace ends within the record")]
+    Truncated,
+    /// Too many tenants.
+    #[error("more than {MOST_NAMES} {what}; accepted: fewer, by another --group-by")]
+    Names {
+        /// The kind of name: tenants or volumes.
+        what: &'static str,
+    },
+    /// A line that does not belong to the format.
+    #[error("{text:?} is no line of {format}")]
+    Shape {
+        /// The format.
+        format: &'static str,
+        /// The text, truncated.
+        text: String,
+    },
+}
+
+/// Returns `bytes` as text for a message, truncated to a readable length.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    const MOST: usize = 60;
+    String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]).into_owned()
+}
+
+pub(crate) enum Next {
+    Io(Raw),
+    Other,
+    Bad(Fault),
+    End,
 }

@@ -1,7 +1,6 @@
 //! The input: decompressed if its first bytes say so, and read as lines or records through a buffer of fixed size.
 
-use crate::error::Error;
-use crate::fault::Fault;
+use crate::error::{Error, Fault};
 use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
 use std::io::{self, Read};

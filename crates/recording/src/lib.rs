@@ -13,39 +13,26 @@
 
 #![forbid(unsafe_code)]
 
-mod blkparse;
-mod blktrace;
+mod binary;
 mod columns;
-mod detect;
 mod error;
-mod fault;
 mod format;
 mod input;
-mod iolog;
-mod layout;
-mod names;
-mod next;
+mod lines;
 mod number;
-mod presets;
 mod reader;
 mod record;
-mod sketch;
-mod stamps;
 mod summary;
 #[cfg(test)]
 mod tests;
-mod vscsi;
 mod writers;
 
-pub use columns::{Description, DescriptionError};
-pub use error::Error;
-pub use fault::Fault;
-pub use format::Format;
-pub use layout::{Layout, LayoutError, Placed};
-pub use names::{MOST_NAMES, Names};
-pub use presets::{PRESETS, Preset};
+pub use columns::Description;
+pub use error::{DescriptionError, Error, Fault};
+pub use format::{Format, PRESETS, Preset};
 pub use reader::{Options, Reader, Skipped};
-pub use record::{Event, MOST_LENGTH, Record};
-pub use stamps::Stamps;
+pub use record::{
+    Event, Layout, LayoutError, MOST_LENGTH, MOST_NAMES, Names, Placed, Record, Stamps,
+};
 pub use summary::{Summary, Tenant};
 pub use writers::{Form, Writer};

@@ -1,6 +1,6 @@
 //! Numbers of a row: unsigned, with a fraction if the unit allows it, and exact.
 
-use crate::fault::{Fault, shown};
+use crate::error::{Fault, shown};
 
 /// The most digits of a number that always fits.
 const MOST_DIGITS: usize = 19;
@@ -133,6 +133,7 @@ pub(crate) fn date(field: &'static str, text: &[u8]) -> Result<u64, Fault> {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]

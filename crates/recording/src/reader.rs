@@ -1,17 +1,12 @@
 //! The reader: combines a format, an input, and the rows parsed from it.
 
-use crate::blktrace::{self, Processes};
-use crate::columns::{Description, DescriptionError, Rows, Tables};
-use crate::detect;
-use crate::error::Error;
-use crate::fault::Fault;
-use crate::format::Format;
+use crate::binary::{self, Processes};
+use crate::columns::{Description, Rows, Tables};
+use crate::error::{DescriptionError, Error, Fault, Next};
+use crate::format::{self, Format};
 use crate::input::Input;
-use crate::names::Names;
-use crate::next::Next;
-use crate::record::{Event, MOST_LENGTH, Raw, Record};
-use crate::stamps::Stamps;
-use crate::{blkparse, iolog, vscsi};
+use crate::lines;
+use crate::record::{Event, MOST_LENGTH, Names, Raw, Record, Stamps};
 use blkmq_core::Op;
 use std::io::Read;
 
@@ -45,8 +40,8 @@ enum Kind {
     Rows(Box<Rows>),
     Blktrace(Processes),
     Blkparse,
-    Iolog(iolog::Version, u64),
-    Vscsi(vscsi::Version),
+    Iolog(lines::IologVersion, u64),
+    Vscsi(binary::VscsiVersion),
 }
 
 /// Reads a trace.
@@ -77,7 +72,7 @@ impl Reader {
         let mut input = Input::new(Box::new(source))?;
         let format = match &options.format {
             Some(format) => format.clone(),
-            None => detect::format(input.peek(detect::LOOKED_AT)?)?,
+            None => format::detect(input.peek(format::LOOKED_AT)?)?,
         };
         let described = match &format {
             Format::Preset(preset) => Some(Description::parse(preset.columns)?),
@@ -171,16 +166,16 @@ impl Reader {
         let tables = &mut Tables { tenants: &mut self.tenants, volumes: &mut self.volumes };
         match &mut self.kind {
             Kind::Blktrace(processes) => {
-                return blktrace::next(&mut self.input, processes, self.event, tables);
+                return binary::next_blktrace(&mut self.input, processes, self.event, tables);
             }
-            Kind::Vscsi(version) => return vscsi::next(&mut self.input, *version, tables),
+            Kind::Vscsi(version) => return binary::next_vscsi(&mut self.input, *version, tables),
             _ => {}
         }
         let Some(line) = self.input.next_line()? else { return Ok(Next::End) };
         let row = line.and_then(|line| match &mut self.kind {
             Kind::Rows(rows) => rows.row(line, tables),
-            Kind::Iolog(version, clock) => iolog::row(line, *version, clock, tables),
-            _ => blkparse::row(line, self.event, tables),
+            Kind::Iolog(version, clock) => lines::iolog_row(line, *version, clock, tables),
+            _ => lines::blkparse_row(line, self.event, tables),
         });
         Ok(match row {
             Ok(Some(raw)) => Next::Io(raw),

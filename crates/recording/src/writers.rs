@@ -1,7 +1,6 @@
 //! Writers of traces in the formats of other programs: fio's iologs, CSV, and MQSim's.
 
-use crate::names::Names;
-use crate::record::Record;
+use crate::record::{Names, Record};
 use blkmq_core::{Class, Op};
 use std::io::{self, Write};
 

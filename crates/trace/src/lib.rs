@@ -10,9 +10,7 @@
 
 pub mod elevator_log;
 pub mod record;
-mod spied;
 mod stream;
-
 pub mod watched;
 
 pub use stream::{Order, Stream};

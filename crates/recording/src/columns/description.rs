@@ -9,8 +9,8 @@
 //! Fields are `time`, `offset`, `size`, `op`, `group`, `class`, `volume`, `latency` and `queue`; settings are
 //! `delimiter`, `header`, `stamp` and `wide`. A `?` marks a column that may be absent.
 
-use super::MOST_COLUMNS;
-use super::op::Ops;
+use super::{MOST_COLUMNS, Ops};
+use crate::error::DescriptionError;
 
 /// A parsed description of rows.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,11 +22,6 @@ pub struct Description {
     at_completion: bool,
     wide: Option<String>,
 }
-
-/// A description that cannot be understood, or does not fit a header.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct DescriptionError(pub(crate) String);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Field {
@@ -277,7 +272,7 @@ impl Description {
     }
 
     pub(super) fn no_column(&self, name: &str, header: &[&[u8]]) -> DescriptionError {
-        let names: Vec<_> = header.iter().map(|it| crate::fault::shown(it)).collect();
+        let names: Vec<_> = header.iter().map(|it| crate::error::shown(it)).collect();
         DescriptionError(format!("no column {name} in the header; accepted: {}", names.join(", ")))
     }
 }

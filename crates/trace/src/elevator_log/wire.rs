@@ -12,7 +12,7 @@
 //! bit. `passed` is the time in nanoseconds since the call before. An instance is one policy from its creation to its
 //! end. A queue has several if it has several elevators, or if its scheduler was changed.
 
-use crate::spied::Heard;
+use crate::watched::Heard;
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Op, Owner, RequestId};
 use blkmq_sched::{At, Done, GroupChange, Grown, Pick, Rate, Shape, Used};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Decodes elevator logs. For any bytes, reading ends in calls or in an error that states the offset.
 
 use super::{Call, Entry, FLAGS, Instance, Log, LogError, MAGIC, MOST_SLOTS, OPS, VERSION};
-use crate::spied::Heard;
+use crate::watched::Heard;
 use blkmq_core::{
     Deadline, GroupIndex, HwQueue, Instant, IoError, IoFlags, IoMeta, IoPrio, IoResult, Owner,
     RequestId,

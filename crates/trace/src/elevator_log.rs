@@ -1,10 +1,15 @@
-//! Recording: an observer beside each policy writes down every call.
+//! Elevator logs: every call of a policy and every answer, with times.
 //!
-//! A recorder locks a mutex for each call. Only the reader of the log shares the mutex, and it comes after the recorder
-//! has gone, so that the lock is not contended.
+//! An [`ElevatorLog`] is filled by observers beside policies, in real or in virtual time: a recorder writes down every
+//! call. It locks a mutex for each call. Only the reader of the log shares the mutex, and it comes after the recorder has
+//! gone, so that the lock is not contended. [`ElevatorLog::bytes`] encodes the log, and [`Log`] decodes it. The format is
+//! in `wire.rs`.
 
-use super::wire::{Call, Entry, put_begin, put_end, put_instance};
-use crate::spied::Heard;
+mod wire;
+
+pub use crate::watched::Heard;
+pub use wire::{Call, Entry, Instance, Log, LogError};
+
 use crate::watched::{PolicyWatch, watched_for_a_while};
 use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
 use blkmq_engine::PolicyObserver;
@@ -14,9 +19,11 @@ use blkmq_sched::{
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::{put_begin, put_end, put_instance};
 
 /// Bytes of calls that are allocated at a time: some three thousand calls.
 const CHUNK: usize = 64 << 10;
+
 /// An upper bound of the length of a call, which is bounded by the longest name of an attribute.
 const LONGEST_CALL: usize = 512;
 

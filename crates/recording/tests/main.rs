@@ -1,3 +1,0 @@
-//! Readers against recordings of other programs.
-
-mod kernel;
