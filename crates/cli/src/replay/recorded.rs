@@ -2,11 +2,11 @@
 //! scheduler and on every device requested. The result has a row for each tenant, device and scheduler, and its page a
 //! latency curve for each.
 
+use super::quantile;
 use crate::args::{self, Request};
 use crate::plan::{Plan, Time, quote};
 use crate::report::job::{JobResult, Latency};
 use crate::report::model::{Report, Run};
-use crate::report::number::nanos;
 use crate::report::svg::{Looks, distributions};
 use crate::report::{Format, html, render, table};
 use crate::trace::tapes::{Loaded, Scaling};
@@ -265,10 +265,8 @@ fn pairs(report: &Report) -> Vec<(String, String)> {
 }
 
 fn row(run: &Run, job: &JobResult) -> Vec<String> {
-    let at = |times: Option<&Latency>, percent: u64| match times.filter(|it| it.0.count() > 0) {
-        Some(times) if percent == 100 => nanos(times.0.max() as f64),
-        Some(times) => nanos(times.0.quantile(percent, 100) as f64),
-        None => "-".into(),
+    let at = |times: Option<&Latency>, percent: u64| {
+        times.map_or_else(|| "-".into(), |times| quantile(&times.0, percent))
     };
     let (reads, writes, late) =
         (job.read.lat.as_ref(), job.write.lat.as_ref(), job.lateness.as_ref());

@@ -6,8 +6,7 @@
 //! descriptors, so each unnecessary wake-up is a system call. If io_uring is unavailable, the null device is used
 //! instead.
 
-use super::Wanted;
-use super::claim::Claim;
+use super::{Claim, Wanted};
 use crate::Failure;
 use crate::bench::status::Progress;
 use crate::experiment::compare::{Question, questions};
@@ -275,6 +274,7 @@ impl Drop for MemoryDisk {
 
 #[cfg(test)]
 mod tests {
+
     use super::super::render;
     use super::super::tests::wanted;
     use super::*;

@@ -6,8 +6,8 @@
 //! of each alternative, and its difference from the first, with an interval. Times are in nanoseconds. `partial` gives
 //! the numbers of finished `runs` and of those `planned`, if a `signal` ended the measurement.
 
-use super::claim::{Claim, Published, Source};
 use super::measure::{Found, Measured, Repro};
+use super::{Claim, Published, Source};
 use crate::experiment::answer::percent;
 use crate::experiment::row::show;
 use crate::report::html::{list, page, table};
@@ -219,14 +219,93 @@ fn study_json(found: &Found) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::sample;
+pub mod tests {
+
     use super::*;
+    use crate::experiment::Row;
+    use crate::experiment::row::{JobRow, KindRow, OF_RUN};
+    use crate::experiment::study::Study;
     use crate::report::html::tests::{count, tags};
+    use crate::report::machine::Machine;
+    use crate::repro::Claim;
+    use blkmq_core::Nanos;
+    use std::collections::BTreeMap;
+
+    /// The claim `name` with a row for each point, in which the rate of its job is `iops` of the words of the point, and
+    /// every other figure is constant.
+    fn measured(name: &str, iops: fn(&str) -> f64) -> Measured {
+        let claim = Claim::all().into_iter().find(|claim| claim.name == name);
+        let mut claim = claim.expect("a claim");
+        claim.prepare(Nanos::from_secs(2), &[2], (2, ""));
+        let mut measured = Measured::of(claim).expect("points");
+        measured.notes.push("a note".into());
+        for found in &mut measured.found {
+            let points = &found.points;
+            let figures = OF_RUN.iter().map(|figure| (figure.name.to_owned(), 0.5));
+            let percentiles_ns = BTreeMap::from([("99".into(), 1_000)]);
+            let (mean_ns, max_ns) = (Some(500.0), Some(1_000));
+            let kind =
+                KindRow { ios: 8, bytes: 8 * 4096, iops: 8.0, mean_ns, max_ns, percentiles_ns };
+            let names = points.study().compare.metrics.iter().filter_map(|it| it.split_once('.'));
+            let name = names.map(|(job, _)| job).next().expect("the rate of a job");
+            let row = |index| Row {
+                id: points.id(index),
+                values: Study::point(points.axes(), index).values,
+                run: figures.clone().collect(),
+                jobs: vec![JobRow {
+                    name: name.into(),
+                    runtime_ns: 1,
+                    iops: iops(&points.label(index)),
+                    bytes_per_s: 0.0,
+                    kinds: BTreeMap::from([("write".into(), kind.clone())]),
+                }],
+                groups: Vec::new(),
+                notes: Vec::new(),
+            };
+            found.rows = (0..points.len()).map(row).collect();
+            found.answer().expect("every figure is there");
+        }
+        measured
+    }
+
+    /// Two claims on a small machine, of which one has a study and one has three.
+    pub(in crate::repro) fn both() -> Repro {
+        let contention = measured("contention", |words| match words {
+            _ if words.contains("spin") => 1e6,
+            _ if words.contains("mutex") => 1.5e6,
+            _ if words.contains("serialised") => 2e6,
+            _ => 4e6,
+        });
+        Repro {
+            partial: None,
+            command: "blkmq repro contention depth".into(),
+            time_ms: 1_795_259_797_343,
+            machine: Machine {
+                cpu_model: "Some CPU @ 2.0GHz".into(),
+                cores: 2,
+                memory_bytes: 8 << 30,
+                os: "Some OS 12".into(),
+                kernel: "6.1.0".into(),
+                ..Machine::default()
+            },
+            claims: vec![contention, measured("depth", |_| 100e3)],
+        }
+    }
+
+    /// Returns [`both`] with text that would break a writer that does not escape, in every field of text.
+    pub(in crate::repro) fn hostile() -> Repro {
+        let evil = "<script>alert('x')</script> & \"quoted\", \u{1b}[31mred\u{7}\nnext";
+        let mut repro = both();
+        repro.command = evil.into();
+        repro.machine.cpu_model = evil.into();
+        repro.machine.hypervisor = Some(evil.into());
+        repro.claims.iter_mut().for_each(|measured| measured.notes = vec![evil.into()]);
+        repro
+    }
 
     #[test]
     fn no_line_is_wider_than_the_terminal() {
-        for repro in [sample::both(), sample::hostile()] {
+        for repro in [both(), hostile()] {
             for width in 60..=200 {
                 let text = render_text(&repro, width);
                 let wide = text.lines().find(|line| line.chars().count() > width);
@@ -237,8 +316,7 @@ mod tests {
 
     #[test]
     fn published_and_measured_figures_stand_together() {
-        let (text, expected) =
-            (render_text(&sample::both(), 200), include_str!("testdata/both.txt"));
+        let (text, expected) = (render_text(&both(), 200), include_str!("testdata/both.txt"));
         for (number, (line, wanted)) in text.lines().zip(expected.lines()).enumerate() {
             assert_eq!(line, wanted, "line {}", number + 1);
         }
@@ -247,14 +325,14 @@ mod tests {
 
     #[test]
     fn no_control_character_reaches_the_terminal_and_nothing_is_said_of_nothing() {
-        let text = render_text(&sample::hostile(), 200);
+        let text = render_text(&hostile(), 200);
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
         assert!(render_text(&Repro::default(), 200).starts_with("Nothing was measured.\n"));
     }
 
     #[test]
     fn a_guest_is_doubted() {
-        let mut repro = sample::both();
+        let mut repro = both();
         assert!(!render_text(&repro, 200).contains("Warning"));
         repro.machine.hypervisor = Some("KVM".into());
         assert!(
@@ -264,7 +342,7 @@ mod tests {
 
     #[test]
     fn each_claim_has_its_plots_and_tables() {
-        let page = render_html(&sample::both());
+        let page = render_html(&both());
         let found = tags(&page);
         assert_eq!(count(&found, "h1"), 1);
         // Answers and two sources; three answers and one source.
@@ -280,7 +358,7 @@ mod tests {
 
     #[test]
     fn text_is_escaped_and_nothing_is_loaded() {
-        let page = render_html(&sample::hostile());
+        let page = render_html(&hostile());
         let found = tags(&page);
         for tag in ["script", "link", "img", "a"] {
             assert_eq!(count(&found, tag), 0, "<{tag}>");
@@ -291,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_claim_of_which_nothing_was_measured_has_no_plot() {
-        let mut repro = sample::both();
+        let mut repro = both();
         for found in repro.claims.iter_mut().flat_map(|measured| &mut measured.found) {
             found.rows.clear();
             found.answer().expect("no answers");
@@ -307,7 +385,7 @@ mod tests {
 
     #[test]
     fn everything_is_in_it() {
-        let json = parsed(&sample::both());
+        let json = parsed(&both());
         let contention = &json["claims"][0];
         assert_eq!(
             (&contention["name"], &contention["title"]),
@@ -338,7 +416,7 @@ mod tests {
 
     #[test]
     fn any_text_survives() {
-        let repro = sample::hostile();
+        let repro = hostile();
         let json = parsed(&repro);
         assert_eq!(json["command"], repro.command.as_str());
         assert_eq!(json["claims"][0]["notes"][0], repro.claims[0].notes[0].as_str());
