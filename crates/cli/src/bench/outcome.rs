@@ -5,9 +5,11 @@ use super::{setup, watch};
 use crate::devices;
 use crate::plan::runs::{RunSpec, ThreadSpec};
 use crate::plan::{self, Plan, SchedulerChoice, StatsChoice};
-use crate::report::group::{GroupResult, Groups, Waited};
 use crate::report::job::JobResult;
-use crate::report::model::{self, Counters, Kicks, Locks, Merges, OpTimes, Run, Shared};
+use crate::report::model::{self, Run};
+use crate::report::queue::{
+    Counters, GroupResult, Groups, Kicks, Locks, Merges, OpTimes, Shared, Waited,
+};
 use blkmq::Device;
 use blkmq_core::{GroupId, GroupIndex, Instant, Nanos, Payload};
 use blkmq_engine::{GroupTree, Queue, QueueStats, QueueTimes, Wait};

@@ -6,10 +6,10 @@
 use super::figures::{self, columns, group_columns, group_rows};
 use super::findings::findings;
 use super::label::Varying;
-use super::machine::Machine;
 use super::markup::Markup;
-use super::model::{Merges, Report, Run};
+use super::model::{Machine, Report, Run};
 use super::number::{bytes, counted, date, nanos};
+use super::queue::Merges;
 use super::svg::{self, Looks, Swatch};
 use super::table::{limits, virtual_time};
 use super::warnings::warnings;

@@ -4,14 +4,13 @@
 //! read the same plain data, so they cannot disagree. [`warnings`] says when a report is unreliable, [`findings`]
 //! interprets its figures.
 //!
-//! Usage: [`machine::Machine::detect`] and [`open`] before the first run, [`Output::write`] after each.
+//! Usage: [`model::Machine::detect`] and [`open`] before the first run, [`Output::write`] after each.
 
 mod figures;
 pub mod findings;
-pub mod group;
 pub mod job;
-pub mod machine;
 pub mod model;
+pub mod queue;
 pub mod warnings;
 
 mod csv;

@@ -1,14 +1,16 @@
-//! The results of a benchmark: plain data, filled by the runner and read by every output format.
+//! The results of a benchmark: plain data, filled by the runner and read by every output format; and the machine on
+//! which they were measured, as described by Linux in `/proc` and `/sys`.
 //!
 //! A figure derived from other figures is a method and not a field, so that figures cannot disagree. This file does not
-//! measure, print or judge; [`warnings`](super::warnings) judges.
+//! print or judge; [`warnings`](super::warnings) judges. A property of the machine that cannot be read is left empty: a
+//! report must neither fail nor guess because a container hides a file.
 
-use super::group::Groups;
 use super::job::{Direction, JobResult, Latency, ratio};
-use super::machine::Machine;
+use super::queue::{Counters, Groups, OpTimes, Shared};
 use blkmq_device::Span;
 use blkmq_lab::workload::{self, Series};
-use std::fmt;
+use std::path::Path;
+use std::{fmt, fs};
 
 /// The results of one `blkmq bench` or `blkmq sim`.
 #[derive(Clone, Debug, Default)]
@@ -129,32 +131,6 @@ pub struct Run {
     pub courses: Option<Courses>,
 }
 
-/// The state that the instances of a scheduler share, at the end of a run; empty for most.
-#[derive(Clone, Debug, Default)]
-pub struct Shared {
-    /// Tokens of each pool, in the order of the scheduler's page: the number of requests that may be at the device.
-    pub tokens: Vec<u32>,
-    /// The figures exposed by its governor, by name.
-    pub governor: Vec<(&'static str, u64)>,
-}
-
-/// The stages of the time of one operation's requests.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct OpTimes {
-    /// `read`, `write`, `discard` or `flush`.
-    pub op: &'static str,
-    /// Completed requests.
-    pub requests: u64,
-    /// I/Os that were merged into another.
-    pub merged: u64,
-    /// Sums in nanoseconds, in the order of [`STAGES`].
-    pub stages: [u64; 4],
-}
-
-/// The stages of a request's time: before it has a slot, in the scheduler, there while a tag or room is missing, and at
-/// the device.
-pub const STAGES: [&str; 4] = ["slot", "policy", "tag", "device"];
-
 /// The courses of a run over time.
 #[derive(Clone, Debug, Default)]
 pub struct Courses {
@@ -198,158 +174,6 @@ impl DeviceKind {
     #[must_use]
     pub fn is_cpu_bound(self) -> bool {
         matches!(self, Self::Null | Self::Memory)
-    }
-}
-
-/// The counters of a run's queue over its whole life, including the ramp, after it was drained: only then do they
-/// balance.
-#[derive(Clone, Debug, Default)]
-pub struct Counters {
-    /// Bios passed to the queue: I/Os, or parts of I/Os that the device does not accept whole.
-    pub submitted: u64,
-    /// Bios completed, with an error or without.
-    pub completed: u64,
-    /// Splits that produced those parts: the number of bios in excess of I/Os.
-    pub splits: u64,
-    /// Bios and requests that became part of another request.
-    pub merges: Merges,
-    /// Bios cancelled by their submitters.
-    pub cancelled: u64,
-    /// Requests at the device in excess of the submitters' because of flushes; negative if a device without a cache has
-    /// nothing to flush.
-    pub flush_surplus: i64,
-    /// Requests issued by the elevator to the device; a requeued request counts again.
-    pub dispatches: u64,
-    /// Requests that the device completed.
-    pub requests_completed: u64,
-    /// The mean number of requests in an issued batch.
-    pub batch_mean: f64,
-    /// Wake-ups of the side that pumps.
-    pub kicks: Kicks,
-    /// The locks of elevators; zero with access combining.
-    pub locks: Locks,
-    /// Requests requeued: the device wanted them later, or they were retried.
-    pub requeues: u64,
-    /// The number of times that the device was asked about a request that it had held for too long.
-    pub timeouts: u64,
-    /// Requests tried again after an error.
-    pub retries: u64,
-    /// The maximum number of passes by a thread over an elevator in one run.
-    pub longest_run_passes: u64,
-    /// The maximum time that one submission held its thread in the queue, in nanoseconds: an upper bound of the longest
-    /// run. Under `gtod_reduce` one submission in 64 is timed.
-    pub longest_run_ns: u64,
-}
-
-/// How bios (or, with `request`, requests) were merged. Each merge is one request less for the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Merges {
-    /// Into a request in the submitter's own plug.
-    pub plug: u64,
-    /// At the end of a queued request.
-    pub back: u64,
-    /// At the front of a queued request.
-    pub front: u64,
-    /// Two queued requests fused.
-    pub request: u64,
-    /// Into a discard of several ranges.
-    pub discard: u64,
-}
-
-/// Wake-ups, sent and saved.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Kicks {
-    /// Delivered.
-    pub sent: u64,
-    /// Avoided because a wake-up was already pending.
-    pub coalesced: u64,
-}
-
-/// The locks of elevators, and the time that threads waited for them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Locks {
-    /// Times that a lock was taken.
-    pub taken: u64,
-    /// Of those, acquisitions while another thread held it.
-    pub contended: u64,
-    /// Thread time spent waiting for the lock, in nanoseconds, from a sample of such waits.
-    pub waited_ns: u64,
-    /// Merge attempts skipped because the lock was taken.
-    pub merges_skipped: u64,
-    /// Requests parked in insertion lists because the lock was taken.
-    pub parked: u64,
-    /// Dispatches left to a thread that was already dispatching.
-    pub left: u64,
-}
-
-/// Counters that contradict each other: an I/O was lost, doubled or miscounted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Imbalance {
-    /// Bios submitted and completed differ.
-    Bios {
-        /// Submitted bios.
-        submitted: u64,
-        /// Completed bios.
-        completed: u64,
-    },
-    /// Bios less merges, with flushes and cancellations accounted for, are not the dispatches less requeues.
-    Dispatches {
-        /// Bios less merges.
-        expected: i128,
-        /// Dispatches less requeues.
-        dispatched: i128,
-    },
-    /// Requests dispatched and completed differ.
-    Requests {
-        /// Dispatches less requeues.
-        dispatched: i128,
-        /// Requests that the device completed.
-        completed: u64,
-    },
-}
-
-impl Merges {
-    /// Names and counts, in the order of a request's life.
-    #[must_use]
-    pub fn each(&self) -> [(&'static str, u64); 5] {
-        [
-            ("plug", self.plug),
-            ("back", self.back),
-            ("front", self.front),
-            ("request", self.request),
-            ("discard", self.discard),
-        ]
-    }
-
-    /// The number of requests that merging saved.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.each().iter().map(|(_, n)| n).sum()
-    }
-}
-
-impl Counters {
-    /// The first contradiction, or None if every bio is accounted for.
-    #[must_use]
-    pub fn imbalance(&self) -> Option<Imbalance> {
-        let bios = i128::from(self.submitted) - i128::from(self.cancelled);
-        let expected = bios - i128::from(self.merges.total()) + i128::from(self.flush_surplus);
-        let dispatched = i128::from(self.dispatches) - i128::from(self.requeues);
-        if self.submitted != self.completed {
-            Some(Imbalance::Bios { submitted: self.submitted, completed: self.completed })
-        } else if expected != dispatched {
-            Some(Imbalance::Dispatches { expected, dispatched })
-        } else if dispatched != i128::from(self.requests_completed) {
-            Some(Imbalance::Requests { dispatched, completed: self.requests_completed })
-        } else {
-            None
-        }
-    }
-
-    /// The share of bios that needed no separate request, 0 to 1.
-    #[must_use]
-    pub fn merged_share(&self) -> f64 {
-        ratio(self.merges.total() as f64, self.submitted as f64)
     }
 }
 
@@ -458,38 +282,81 @@ fn merged<'a>(directions: impl Iterator<Item = &'a Direction>) -> Option<Latency
     })
 }
 
-#[cfg(test)]
-mod tests {
+/// The properties of a machine that matter for comparing its figures with those of another.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Machine {
+    /// The processor, `AMD EPYC 7763 64-Core Processor`.
+    pub cpu_model: String,
+    /// Processors that this process may use.
+    pub cores: u32,
+    /// Main memory in bytes.
+    pub memory_bytes: u64,
+    /// The distribution, `Debian GNU/Linux 12 (bookworm)`.
+    pub os: String,
+    /// The kernel's release, `6.1.0-18-amd64`.
+    pub kernel: String,
+    /// Runnable tasks averaged over the minute before the first run.
+    pub load_average: Option<f64>,
+    /// The hypervisor, if the machine is virtual.
+    pub hypervisor: Option<String>,
+    /// How the processor's frequency is chosen, `performance`.
+    pub governor: Option<String>,
+}
 
-    use super::*;
+impl Machine {
+    /// Describes this machine as it is now; call it before the first run, because of the load.
+    #[must_use]
+    pub fn detect() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        Self::read(Path::new("/"), cores)
+    }
 
-    fn balanced() -> Counters {
-        Counters {
-            submitted: 100,
-            completed: 100,
-            merges: Merges { plug: 1, back: 2, front: 3, request: 4, discard: 5 },
-            dispatches: 88,
-            requeues: 3,
-            requests_completed: 85,
-            ..Counters::default()
+    /// The machine of a simulation, with a CPU for each of `threads` threads.
+    #[must_use]
+    pub fn simulated(threads: u32) -> Self {
+        Self { cpu_model: "virtual CPUs".into(), cores: threads, ..Self::default() }
+    }
+
+    /// Describes the machine with its `proc`, `sys` and `etc` under `root`.
+    #[must_use]
+    pub fn read(root: &Path, cores: u32) -> Self {
+        let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+        let line = |path: &str| Some(text(path).trim().to_owned()).filter(|t| !t.is_empty());
+        let cpuinfo = text("proc/cpuinfo");
+        let is_guest = field(&cpuinfo, "flags", ':')
+            .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"));
+        let kib = field(&text("proc/meminfo"), "MemTotal", ':')
+            .and_then(|value| value.trim_end_matches("kB").trim().parse::<u64>().ok());
+        Self {
+            cpu_model: field(&cpuinfo, "model name", ':')
+                .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            cores,
+            memory_bytes: kib.unwrap_or(0) * 1024,
+            os: field(&text("etc/os-release"), "PRETTY_NAME", '=')
+                .map_or_else(String::new, |name| name.trim_matches('"').to_owned()),
+            kernel: line("proc/sys/kernel/osrelease").unwrap_or_default(),
+            load_average: text("proc/loadavg")
+                .split_whitespace()
+                .next()
+                .and_then(|v| v.parse().ok()),
+            hypervisor: is_guest
+                .then(|| line("sys/class/dmi/id/sys_vendor").unwrap_or_else(|| "unknown".into())),
+            governor: line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         }
     }
+}
 
-    #[test]
-    fn every_bio_is_accounted_for() {
-        assert_eq!(balanced().imbalance(), None);
-        assert!((balanced().merged_share() - 0.15).abs() < 1e-12);
-        let lost = Counters { completed: 99, ..balanced() };
-        assert_eq!(lost.imbalance(), Some(Imbalance::Bios { submitted: 100, completed: 99 }));
-        let extra = Counters { dispatches: 89, ..balanced() };
-        assert_eq!(extra.imbalance(), Some(Imbalance::Dispatches { expected: 85, dispatched: 86 }));
-        let needless = Counters { submitted: 104, completed: 104, flush_surplus: -4, ..balanced() };
-        assert_eq!(needless.imbalance(), None);
-        let given_up = Counters { submitted: 101, completed: 101, cancelled: 1, ..balanced() };
-        assert_eq!(given_up.imbalance(), None);
-        let stuck = Counters { requests_completed: 84, ..balanced() };
-        assert_eq!(stuck.imbalance(), Some(Imbalance::Requests { dispatched: 85, completed: 84 }));
-    }
+/// The value in the first line `name<separator>value`.
+fn field(text: &str, name: &str, separator: char) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(separator)?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn the_spread_is_relative_to_the_median() {
@@ -498,5 +365,47 @@ mod tests {
         assert!((run.spread().expect("three repetitions") - 0.2).abs() < 1e-12);
         assert_eq!(Run { repetitions: vec![5.0], ..Run::default() }.spread(), None);
         assert_eq!(Run::default().range(), None);
+    }
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let file = root.join(path);
+        fs::create_dir_all(file.parent().expect("a file is in a folder")).unwrap();
+        fs::write(file, text).unwrap();
+    }
+
+    #[test]
+    fn a_guest_is_described() {
+        let root = std::env::temp_dir().join(format!("blkmq-machine-{}", std::process::id()));
+        let cpuinfo =
+            "processor\t: 0\nmodel name\t: Some CPU @ 2.0GHz\nflags\t\t: fpu hypervisor\n";
+        write(&root, "proc/cpuinfo", cpuinfo);
+        write(&root, "proc/meminfo", "MemTotal:        8000 kB\nMemFree: 1 kB\n");
+        write(&root, "proc/loadavg", "1.50 0.70 0.30 1/100 4242\n");
+        write(&root, "proc/sys/kernel/osrelease", "6.1.0\n");
+        write(&root, "etc/os-release", "ID=x\nPRETTY_NAME=\"Some OS 12\"\n");
+        write(&root, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
+        let machine = Machine::read(&root, 2);
+        fs::remove_dir_all(&root).unwrap();
+        let expected = Machine {
+            cpu_model: "Some CPU @ 2.0GHz".into(),
+            cores: 2,
+            memory_bytes: 8_192_000,
+            os: "Some OS 12".into(),
+            kernel: "6.1.0".into(),
+            load_average: Some(1.5),
+            hypervisor: Some("unknown".into()),
+            governor: Some("powersave".into()),
+        };
+        assert_eq!(machine, expected);
+    }
+
+    #[test]
+    fn nothing_readable_is_nothing_claimed() {
+        let machine = Machine::read(Path::new("/nonexistent"), 3);
+        assert_eq!(
+            (machine.memory_bytes, machine.load_average, machine.hypervisor),
+            (0, None, None)
+        );
+        assert_eq!(machine.cpu_model, std::env::consts::ARCH);
     }
 }

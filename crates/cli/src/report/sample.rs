@@ -1,11 +1,8 @@
 //! Small made-up reports for the tests of this module: fixed figures, nothing measured.
 
-use super::group::{GroupResult, Groups, Waited};
 use super::job::{self, Batches, Direction, JobResult, Latency, Levels, Samples, SyncResult};
-use super::machine::Machine;
-use super::model::{
-    Counters, Courses, Device, DeviceKind, Kicks, Locks, Merges, Report, Run, Shared,
-};
+use super::model::{Courses, Device, DeviceKind, Machine, Report, Run};
+use super::queue::{Counters, GroupResult, Groups, Kicks, Locks, Merges, Shared, Waited};
 use blkmq_core::Instant;
 use blkmq_device::{Activity, Span};
 use blkmq_lab::workload::{Course, Job, Series};

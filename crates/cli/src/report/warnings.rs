@@ -6,8 +6,9 @@
 use std::fmt;
 
 use super::label::Varying;
-use super::model::{DeviceKind, Imbalance, Report, Run};
+use super::model::{DeviceKind, Report, Run};
 use super::number::{nanos, percent};
+use super::queue::Imbalance;
 
 /// Shorter measurements mean little: caches warm up and timers tick for longer.
 const SHORT_NS: u64 = 1_000_000_000;

@@ -189,32 +189,32 @@ const FILES: [(&str, &str); 7] = [
 /// A claim.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Claim {
+struct Claim {
     /// The name on the command line.
     #[serde(skip_deserializing)]
-    pub name: &'static str,
+    name: &'static str,
     /// The subject of the measurement, in a line.
     #[serde(skip_serializing)]
-    pub summary: String,
+    summary: String,
     /// The claim as a heading.
-    pub title: String,
+    title: String,
     /// The claim in a few sentences, in our own words.
-    pub claim: String,
+    claim: String,
     /// The numbers of threads on the axis `numjobs`, where they depend on the machine.
     #[serde(default, skip_serializing)]
     threads: Option<Threads>,
     /// The workload here, in words.
-    pub workload: String,
+    workload: String,
     /// Calls in quick succession are a part of it.
     #[serde(default, skip_serializing)]
-    pub calls: bool,
+    calls: bool,
     /// The limits of this machine and of the workload, a sentence each.
-    pub limits: Vec<String>,
+    limits: Vec<String>,
     /// The published figures, a table for each source.
-    pub published: Vec<Source>,
+    published: Vec<Source>,
     /// The studies, whose first figures are those of the claim.
     #[serde(skip_serializing)]
-    pub part: Vec<Part>,
+    part: Vec<Part>,
 }
 
 /// Numbers of threads.
@@ -230,69 +230,69 @@ enum Threads {
 /// Figures from one source, as published by its authors, and not ours.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Source {
+struct Source {
     /// The authors, the publication and the date.
-    pub by: String,
+    by: String,
     /// The hardware of the measurement.
-    pub hardware: String,
+    hardware: String,
     /// The workload.
-    pub workload: String,
+    workload: String,
     /// The figures.
-    pub figures: Vec<Published>,
+    figures: Vec<Published>,
     /// A remark about the figures; may be empty.
     #[serde(default)]
-    pub remark: String,
+    remark: String,
 }
 
 /// A quantity before the change and with it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Published {
+struct Published {
     /// The configuration.
-    pub what: String,
+    what: String,
     /// The quantity, a figure of an experiment.
-    pub metric: String,
+    metric: String,
     /// The value before the change.
-    pub before: f64,
+    before: f64,
     /// The value with the proposed change.
-    pub proposed: f64,
+    proposed: f64,
 }
 
 /// A study of a claim.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Part {
+struct Part {
     /// The subject, if a claim has several.
     #[serde(default)]
-    pub of: String,
+    of: String,
     /// The study.
-    pub study: Study,
+    study: Study,
 }
 
 impl Published {
     /// The change relative to the value before it.
-    pub fn relative(&self) -> f64 {
+    fn relative(&self) -> f64 {
         self.proposed / self.before - 1.0
     }
 }
 
 impl Claim {
     /// Every claim, in the order of display.
-    pub fn all() -> Vec<Self> {
+    fn all() -> Vec<Self> {
         let of =
             |(name, text)| Self { name, ..toml::from_str(text).expect("a claim of this program") };
         FILES.map(of).into()
     }
 
     /// Returns whether a part of it reads a disk in memory.
-    pub fn reads_disk(&self) -> bool {
+    fn reads_disk(&self) -> bool {
         let disk = Values::One(Value::Text("{disk}".into()));
         self.part.iter().any(|part| part.study.options.get("device") == Some(&disk))
     }
 
     /// Sets the total time of the runs of a row and the thread counts, if any are `asked` for, and fills in the
     /// properties of a machine with this many cores and a `disk` in memory.
-    pub fn prepare(&mut self, runtime: Nanos, asked: &[u32], (cores, disk): (u32, &str)) {
+    fn prepare(&mut self, runtime: Nanos, asked: &[u32], (cores, disk): (u32, &str)) {
         let here = |text: &str| text.replace("{cores}", &cores.to_string()).replace("{disk}", disk);
         self.limits.iter_mut().for_each(|text| *text = here(text));
         let usual = match self.threads {

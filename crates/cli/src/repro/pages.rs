@@ -11,9 +11,8 @@ use super::{Claim, Published, Source};
 use crate::experiment::answer::percent;
 use crate::experiment::row::show;
 use crate::report::html::{list, page, table};
-use crate::report::machine::Machine;
 use crate::report::markup::Markup;
-use crate::report::model::{Partial, Report};
+use crate::report::model::{Machine, Partial, Report};
 use crate::report::number::{bytes, counted, date};
 use crate::report::warnings::warnings;
 use blkmq_terminal::paper::{Align, Paper, TextTable, paragraph, push_line};
@@ -221,13 +220,13 @@ fn study_json(found: &Found) -> Value {
 #[cfg(test)]
 pub mod tests {
 
+    use super::super::Claim;
     use super::*;
     use crate::experiment::Row;
     use crate::experiment::row::{JobRow, KindRow, OF_RUN};
     use crate::experiment::study::Study;
     use crate::report::html::tests::{count, tags};
-    use crate::report::machine::Machine;
-    use crate::repro::Claim;
+    use crate::report::model::Machine;
     use blkmq_core::Nanos;
     use std::collections::BTreeMap;
 

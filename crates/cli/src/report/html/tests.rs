@@ -1,4 +1,4 @@
-use super::super::group::GroupResult;
+use super::super::queue::GroupResult;
 use super::super::sample;
 use super::*;
 

@@ -1,9 +1,9 @@
 //! The figures of the document: one kind of transfer of a job, its times, and the classes of completion latency; and
 //! those of queues, which are their groups, and the state shared by the instances of their scheduler.
 
-use super::super::group::{Groups, Waited};
 use super::super::job::{Direction, JobResult, Latency, Percentile, ratio};
-use super::super::model::{OpTimes, Report, STAGES};
+use super::super::model::Report;
+use super::super::queue::{Groups, OpTimes, STAGES, Waited};
 use super::{Detail, Map};
 use blkmq_core::IoPrio;
 use blkmq_lab::workload::Latencies;
