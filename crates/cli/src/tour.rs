@@ -286,7 +286,6 @@ const SCENES: [Scene; 4] = [
 const BESIDE_JOBS: &str = "--direct=1 --time_based --group_reporting --name=reader --startdelay=300ms --rw=randread --bs=4k \
     --size=1g --name=writers --startdelay=0 --new_group --rw=write --bs=128k --iodepth=64 --numjobs=4 --offset=2g \
     --offset_increment=1g --size=1g";
-
 /// Readers at distant positions.
 const STREAMS_JOBS: &str = "--direct=1 --time_based --group_reporting --name=streams --rw=read --bs=4k --iodepth=8 \
     --numjobs=8 --size=1g --offset_increment=1g";
@@ -308,7 +307,6 @@ impl Scene {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::report::findings;
 

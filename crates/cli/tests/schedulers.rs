@@ -71,13 +71,9 @@ const SCHEDULERS: [&str; 7] = [
     "bfq",
     "bfq:low_latency=0",
 ];
-
 const KYBER_SLOW_WRITES: usize = 3;
-
 const KYBER_ADAPTIVE: usize = 4;
-
 const BFQ: usize = 5;
-
 const BFQ_ALWAYS_FAIR: usize = 6;
 
 /// The devices that are compared.

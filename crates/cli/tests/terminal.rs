@@ -262,7 +262,6 @@ fn run(line: &str, stdout: Stdio) -> Output {
 /// Four runs, one of which has a name longer than a narrow screen.
 const RUNS: &str = "--scheduler=none,mq-deadline:fifo_batch=8,read_expire=100,write_expire=1000,writes_starved=4 \
     --access=combining,spin --rw=randrw --size=256k --iodepth=8 --name=caf\u{e9} --device=flash";
-
 const CLAIM: &str = "repro order --runtime=20ms --threads=1";
 
 /// A command line for each command, with its log.

@@ -12,7 +12,6 @@ use description::{Column, Field, Place, Unit};
 
 /// The most columns that are parsed.
 const MOST_COLUMNS: usize = 64;
-
 /// The most fields: the count of [`Field`]'s variants.
 const FIELDS: usize = Field::COUNT;
 

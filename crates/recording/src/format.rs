@@ -69,7 +69,6 @@ impl Format {
 
 /// The number of bytes inspected.
 pub(crate) const LOOKED_AT: usize = 16 << 10;
-
 /// The most lines before the first recognised line.
 const LINES: usize = 8;
 

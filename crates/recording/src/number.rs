@@ -133,7 +133,6 @@ pub(crate) fn date(field: &'static str, text: &[u8]) -> Result<u64, Fault> {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]

@@ -69,7 +69,6 @@ pub struct Names {
 }
 
 const RECENT: usize = 1 << 12;
-
 const NONE: u32 = u32::MAX;
 
 impl Names {
@@ -229,7 +228,7 @@ pub struct Placed {
 }
 
 /// The alignment of volumes, in bytes.
-const ALIGN: u64 = 1 << 20;
+const VOLUME_ALIGN: u64 = 1 << 20;
 
 impl Placed {
     /// Places volumes that end at `ends` bytes on a device of `device` bytes.
@@ -244,7 +243,7 @@ impl Placed {
                 Layout::Concat => {
                     starts.push(at);
                     at = at.saturating_add(end.next_multiple_of(if ends.len() > 1 {
-                        ALIGN
+                        VOLUME_ALIGN
                     } else {
                         1
                     }));
@@ -252,7 +251,8 @@ impl Placed {
                 Layout::Hash => {
                     let hash = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
                     starts.push(
-                        ((u128::from(hash) * u128::from(device / ALIGN)) >> 64) as u64 * ALIGN,
+                        ((u128::from(hash) * u128::from(device / VOLUME_ALIGN)) >> 64) as u64
+                            * VOLUME_ALIGN,
                     );
                 }
             }

@@ -6,13 +6,10 @@ use blkmq_core::{Histogram, Op};
 
 /// The number of bins in which the I/Os of a trace are counted over time.
 const BINS: usize = 512;
-
 /// The shortest bin, in nanoseconds.
 const FINEST: i64 = 1_000_000;
-
 /// The size of a block of the working set, in bytes.
 const BLOCK: u64 = 4096;
-
 const SECOND: i64 = 1_000_000_000;
 
 /// The counts of one tenant.

@@ -39,7 +39,6 @@ fn up_to(from: impl Read, name: &str, kind: &str, most: u64) -> Result<Vec<u8>, 
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]

@@ -21,14 +21,13 @@ pub mod units;
 pub use output::OutputError;
 pub use scheduler::SchedulerChoice;
 // Each name says the part of a module that a program uses.
+use std::fmt;
 pub use {
     output as screen, paper as text_table, program as interrupt, table as faults, table as nearest,
 };
 
-use std::fmt;
-
 /// The most faults that are reported: a file that is not a job file has a fault in every line.
-const MOST: usize = 20;
+const MOST_FAULTS: usize = 20;
 
 /// A refusal of the user's input. The message names the accepted input.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,8 +53,8 @@ impl UsageError {
                 messages.push(message);
             }
         }
-        let more = messages.len().saturating_sub(MOST);
-        messages.truncate(MOST);
+        let more = messages.len().saturating_sub(MOST_FAULTS);
+        messages.truncate(MOST_FAULTS);
         messages.extend((more > 0).then(|| format!("and {more} more faults")));
         let mut messages = messages.into_iter();
         Some(Self { message: messages.next()?, others: messages.collect() })

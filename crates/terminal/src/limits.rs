@@ -52,7 +52,6 @@ fn seconds(text: &str) -> Result<String, UsageError> {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     fn all(pairs: &[(&str, &str)]) -> Result<IoMax, UsageError> {

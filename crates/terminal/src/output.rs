@@ -75,10 +75,8 @@ fn write(mut to: impl Write, text: &str) -> io::Result<()> {
 
 /// The minimum width of the layout, also on narrower terminals.
 const NARROWEST: usize = 60;
-
 /// The maximum width of the layout, also on wider terminals.
 const WIDEST: usize = 200;
-
 /// The width if the terminal's is unknown.
 const USUAL: usize = 80;
 

@@ -180,7 +180,6 @@ pub struct TextTable {
 
 /// The number of spaces between columns.
 const GAP: usize = 2;
-
 /// The minimum width to which a cell of words is cut.
 const SHORTEST: usize = 8;
 

@@ -143,7 +143,6 @@ pub fn decimal(text: &str, accepted: &str) -> Result<f64, UsageError> {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]

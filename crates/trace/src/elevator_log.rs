@@ -23,7 +23,6 @@ use wire::{put_begin, put_end, put_instance};
 
 /// Bytes of calls that are allocated at a time: some three thousand calls.
 const CHUNK: usize = 64 << 10;
-
 /// An upper bound of the length of a call, which is bounded by the longest name of an attribute.
 const LONGEST_CALL: usize = 512;
 

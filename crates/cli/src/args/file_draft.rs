@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 /// fio's default `filename_format`.
 const FORMAT: &str = "$jobname.$jobnum.$filenum";
-
 /// The variables in it.
 const VARIABLES: [&str; 3] = ["$jobname", "$jobnum", "$filenum"];
 

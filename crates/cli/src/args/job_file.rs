@@ -55,10 +55,8 @@ fn keep_wanted(sections: Vec<Section>, wanted: &[Setting]) -> Result<Vec<Section
 
 /// The longest file that is read; a job file is written by hand.
 const MAX_BYTES: u64 = 1 << 20;
-
 /// The most files inside one another.
 const MAX_NESTED: usize = 16;
-
 /// The maximum total number of included files per job file, at any nesting.
 const MAX_INCLUDED: usize = 256;
 

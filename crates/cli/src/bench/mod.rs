@@ -339,7 +339,6 @@ impl<'a> Outputs<'a> {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::report::sample;
 

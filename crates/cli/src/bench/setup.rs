@@ -146,7 +146,6 @@ fn credit_beside_goals(job: &Job, limits: &Limits) -> u32 {
 
 /// The least length, in sectors, to which requests are shortened.
 const SHORTENED: u32 = 256;
-
 /// The maximum credit for that purpose alone: threads with more I/Os in flight get longer requests.
 const MOST_SHORTENED: u32 = 1_024;
 

@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 
 /// The maximum size of an elevator log in bytes: some ten million calls.
 const LOG_BYTES: usize = 256 << 20;
-
 /// The slots of every elevator whose inversions are counted, and to spare.
 const REQUESTS: usize = 1 << 16;
 
@@ -212,10 +211,10 @@ fn used(name: String, before: &Counts, after: &Counts, elapsed_ms: u64) -> Disk 
 }
 
 fn counts(folder: &Path) -> Option<Counts> {
-    parse(&std::fs::read_to_string(folder.join("stat")).ok()?)
+    parse_counts(&std::fs::read_to_string(folder.join("stat")).ok()?)
 }
 
-fn parse(text: &str) -> Option<Counts> {
+fn parse_counts(text: &str) -> Option<Counts> {
     let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
     let mut counts = [0; 11];
     for count in &mut counts {
@@ -251,8 +250,8 @@ mod tests {
     #[test]
     fn counts_are_differences_in_fios_order() {
         let before =
-            parse("  10 1 80 5 20 2 160 7 0 100 12 0 0 0 0 3 4\n").expect("eleven numbers");
-        let after = parse("110 3 880 55 220 12 1760 77 2 600 132").expect("eleven numbers");
+            parse_counts("  10 1 80 5 20 2 160 7 0 100 12 0 0 0 0 3 4\n").expect("eleven numbers");
+        let after = parse_counts("110 3 880 55 220 12 1760 77 2 600 132").expect("eleven numbers");
         let disk = used("vda".into(), &before, &after, 1_000);
         assert_eq!(
             (disk.read_ios, disk.write_ios, disk.read_merges, disk.write_merges),
@@ -261,6 +260,6 @@ mod tests {
         assert_eq!((disk.read_ticks, disk.write_ticks, disk.in_queue), (50, 70, 120));
         assert!((disk.util - 50.0).abs() < 1e-9);
         assert_eq!(used("vda".into(), &before, &after, 0).util, 100.0);
-        assert!(parse("1 2 3").is_none() && parse("a b c d e f g h i j k").is_none());
+        assert!(parse_counts("1 2 3").is_none() && parse_counts("a b c d e f g h i j k").is_none());
     }
 }

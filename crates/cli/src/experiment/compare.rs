@@ -333,7 +333,6 @@ fn bootstrap(values: &[f64]) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     /// Returns figures of `count` repetitions around `middle`, with relative noise of up to `noise`.

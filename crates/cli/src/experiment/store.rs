@@ -209,7 +209,6 @@ fn refuse(path: &Path, e: &std::io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     fn row(id: &str) -> Row {

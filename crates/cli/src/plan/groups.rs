@@ -16,7 +16,6 @@ const KEYS: &str = "weight=1-1000, io.weight=1-10000, parent=NAME, rbps, wbps, r
      burst=1-1000, burst_length=TIME, \
      reserve_iops, reserve_bps, reserve_percent, limit_iops, limit_bps, limit_percent=N, \
      p99_read, p99_write, p99_sync=TIME, goal_takes_at_most=0-100, overcommit";
-
 /// The default weight of a group.
 const WEIGHT: u32 = 100;
 

@@ -260,7 +260,6 @@ impl fmt::Debug for Kept {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::args::{self, Request};
 

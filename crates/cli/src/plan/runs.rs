@@ -12,10 +12,8 @@ use blkmq_sched::Scope;
 
 /// The virtual runtime of a job without an end.
 const SIMULATED: Nanos = Nanos::from_secs(10);
-
 /// The total real time of all runs, if jobs have no end.
 const BUDGET_MS: u64 = 20_000;
-
 /// The minimum and maximum share of it for such a job in one run.
 const SHARE_MS: (u64, u64) = (500, 10_000);
 
@@ -220,9 +218,7 @@ pub fn repeats(time: Time) -> u32 {
 
 /// The time of all runs together.
 const BUDGET: Nanos = Nanos::from_secs(8);
-
 const SHORTEST: Nanos = Nanos::from_millis(50);
-
 const LONGEST: Nanos = Nanos::from_secs(1);
 
 /// One thread, two, and twice the number of cores, since locks cost most when threads wait.

@@ -24,7 +24,6 @@ use std::sync::Arc;
 
 /// All schedulers, as `--scheduler` lists them.
 const SCHEDULERS: &str = "none,mq-deadline,kyber,bfq,mclock";
-
 /// Models with an adjustable size.
 const SIZED: [&str; 4] = ["null", "disk", "flash", "cloud"];
 

@@ -176,7 +176,6 @@ fn optional(value: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-
     use super::super::job::Verified;
     use super::super::sample;
     use super::*;

@@ -433,7 +433,6 @@ fn most_waited_for(groups: &Groups) -> Vec<Behind> {
 
 #[cfg(test)]
 mod tests {
-
     use super::super::queue::GroupResult;
     use super::super::sample;
     use super::*;

@@ -234,7 +234,6 @@ fn list(mut clauses: Vec<String>, separator: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-
     use super::super::sample;
     use super::*;
 

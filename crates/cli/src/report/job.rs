@@ -317,7 +317,7 @@ impl Samples {
 pub struct Percentile(u32);
 
 /// The whole.
-const ALL: u32 = 100_000_000;
+const WHOLE: u32 = 100_000_000;
 
 impl Percentile {
     /// The median.
@@ -332,7 +332,7 @@ impl Percentile {
     /// The percentile of this number before the percent sign, 0 to 100.
     #[must_use]
     fn of_percent(percent: f64) -> Self {
-        Self((percent * 1e6).round().clamp(0.0, f64::from(ALL)) as u32)
+        Self((percent * 1e6).round().clamp(0.0, f64::from(WHOLE)) as u32)
     }
 
     /// The number before the percent sign.
@@ -353,7 +353,7 @@ impl Percentile {
     /// The value that this share of `times` does not exceed.
     #[must_use]
     pub fn of(self, times: &Histogram) -> u64 {
-        times.quantile(self.0.into(), ALL.into())
+        times.quantile(self.0.into(), WHOLE.into())
     }
 }
 

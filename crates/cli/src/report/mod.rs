@@ -26,14 +26,13 @@ pub mod svg;
 pub mod table;
 pub mod terse;
 
-use std::fmt;
-use std::path::Path;
-use std::str::FromStr;
-
 use blkmq_terminal::output::width;
 pub use csv::quoted;
 use model::Report;
 pub use output::{Output, OutputError, open, open_as};
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
 
 /// The form of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,7 +122,6 @@ pub fn render(report: &Report, format: Format) -> String {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]

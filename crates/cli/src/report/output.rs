@@ -4,14 +4,13 @@
 //! written is removed. If writing fails, no partial report is left: the file is removed if it was created here, and
 //! truncated otherwise.
 
+use super::model::Report;
+use super::{Format, render};
+use blkmq_terminal::output::quietly;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-
-use super::model::Report;
-use super::{Format, render};
-use blkmq_terminal::output::quietly;
 
 /// A place for a report, ready to be written to.
 #[derive(Debug)]

@@ -19,7 +19,6 @@ use super::number::counted;
 
 /// Width of a plot with curves, in the units of its view box; the page scales it.
 const WIDTH: f64 = 860.0;
-
 /// The maximum number of curves in one plot: beyond that none can be followed.
 const MOST_CURVES: usize = 24;
 
@@ -182,7 +181,6 @@ impl Log {
 
 /// Colours in the style sheet.
 const COLOURS: usize = 8;
-
 /// Line patterns in the style sheet.
 const PATTERNS: [&str; 3] = ["", " dashed", " dotted"];
 

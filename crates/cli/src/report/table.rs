@@ -339,7 +339,6 @@ fn groups(out: &mut Paper, heading: &str, run: &Run) {
 
 #[cfg(test)]
 mod tests {
-
     use super::super::job::Verified;
     use super::super::model::Partial;
     use super::super::sample;

@@ -3,12 +3,11 @@
 //! A warning is about the measurement, not about the scheduler: slow is a finding, noisy is a warning. Runs with the
 //! same weakness share one warning, which quotes the worst of them.
 
-use std::fmt;
-
 use super::label::Varying;
 use super::model::{DeviceKind, Report, Run};
 use super::number::{nanos, percent};
 use super::queue::Imbalance;
+use std::fmt;
 
 /// Shorter measurements mean little: caches warm up and timers tick for longer.
 const SHORT_NS: u64 = 1_000_000_000;

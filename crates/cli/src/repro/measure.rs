@@ -168,10 +168,8 @@ pub fn measure(wanted: &Wanted, command: String, stop: &Stop) -> Result<Repro, F
 
 /// The time until a worker arrives.
 const COMES: Nanos = Nanos::from_micros(50);
-
 /// The delays that calls a microsecond apart allow for their pass, in nanoseconds: now, in 3 ms and now.
 const DELAYS: [u64; 3] = [0, 3_000_000, 0];
-
 const WAYS: [(&str, KickMode); 3] =
     [("before", KickMode::Always), ("as proposed", KickMode::Flag), ("ours", KickMode::Coalesced)];
 
@@ -273,7 +271,6 @@ impl Drop for MemoryDisk {
 
 #[cfg(test)]
 mod tests {
-
     use super::super::render;
     use super::super::tests::wanted;
     use super::*;

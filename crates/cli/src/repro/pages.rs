@@ -219,7 +219,6 @@ fn study_json(found: &Found) -> Value {
 
 #[cfg(test)]
 pub mod tests {
-
     use super::super::Claim;
     use super::*;
     use crate::experiment::Row;

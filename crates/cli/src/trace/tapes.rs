@@ -229,7 +229,6 @@ fn unlike(name: &str, known: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use blkmq_core::Class;
     use clap::Command;

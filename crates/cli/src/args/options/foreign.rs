@@ -4,54 +4,31 @@
 use super::{Group, Kind, Meaning, Opt};
 
 const THREADS: &str = "jobs are always threads";
-
 const CACHE: &str = "the page cache is passed by, or left as it is";
-
 const MEMORY: &str = "buffers are aligned, and registered with the kernel where that helps";
-
 const ENGINE: &str = "I/O goes through blkmq, not through a system call";
-
 const FILES: &str = "files are laid out before the first run, written through, and stay";
-
 const REPEATS: &str = "streams always repeat; randseed chooses another";
-
 const SUBMISSION: &str = "no submission waits for the device, so none needs a thread of its own";
-
 const PROGRESS: &str = "the progress is one line of a terminal";
-
 const BANDWIDTH: &str = "bandwidth is counted, which costs nothing";
-
 const IN_ORDER: &str =
     "what was written is read back in order of place, or of writing with verify_backlog";
 
 const OWN_THREAD: &str = "a thread checks its blocks itself";
-
 const REMEMBERED: &str = "what was written is remembered, and not drawn again";
-
 const NO_VERIFY: &str = "this variant of verification is not built";
-
 const NO_DUMP: &str = "a wrong block is named with what is wrong with it, and not dumped";
-
 const NO_LOGS: &str = "this variant of a log is not built; see write_bw_log";
-
 const STREAMED: &str = "logs are written as the run goes on";
-
 const NO_ZONES: &str = "zones are not built";
-
 const REDIRECTED: &str = "the I/Os of a trace go to the job's device";
-
 const WHOLE: &str = "a trace is read before the run begins";
-
 const NO_PLACEMENT: &str = "threads are bound to CPUs only: cpus_allowed";
-
 const NO_CONTROL: &str = "jobs do not steer each other or themselves";
-
 const NO_VARIANT: &str = "this variant of the workload is not built";
-
 const NICE: &str = "threads keep the priority of the command";
-
 const UNITS: &str = "rates are in bytes";
-
 const NO_FORMAT: &str = "the format of results is fixed; see --output-format";
 
 const fn no_op(name: &'static str, kind: Kind, why: &'static str) -> Opt {
@@ -139,27 +116,18 @@ pub const OPTIONS: &[Opt] = &[
 const OPENED: &str = "files are opened for the whole run, and nothing else is done to them";
 
 const ALIGNMENT: &str = "places and lengths are whole sectors";
-
 const ERRORS: &str = "a job ends with its first failed I/O";
-
 const BARRIERS: &str = "only whole flushes are built: fsync, fdatasync, sync";
-
 const MERGED: &str = "traces are not merged; see blkmq trace convert and blkmq replay";
-
 const PROGRAMS: &str = "no other program is run";
 
 const AVERAGES: &str = "rates are averaged over half a second";
-
 const STEADY: &str = "steady states are not looked for";
-
 const RIGHTS: &str = "jobs have the rights of the command";
-
 const REMOTE: &str = "runs are local";
 
 const OTHER_WORK: &str = "fio itself does this";
-
 const ENDS: &str = "groups end with the run";
-
 const NETWORK: &str = "only clients in a network need it";
 
 const RESERVED: &str = "memory is not reserved in advance";
@@ -319,9 +287,7 @@ pub fn is_of_an_engine(name: &str) -> bool {
 pub type Default = (&'static str, &'static [&'static str]);
 
 const OFF: &[&str] = &["0"];
-
 const ON: &[&str] = &["1"];
-
 const NONE: &[&str] = &["none"];
 
 /// By the names of the table.

@@ -22,7 +22,6 @@ const fn job(
 
 /// The maximum queue depth of a thread.
 const MAX_DEPTH: u32 = 65_536;
-
 /// The most threads of a job.
 pub const MAX_THREADS: u32 = 4_096;
 

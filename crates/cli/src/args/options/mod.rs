@@ -194,7 +194,6 @@ pub fn unknown(name: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use std::collections::BTreeSet;
 

@@ -140,7 +140,6 @@ impl Latencies {
 
 /// Bins of a group, as a shift.
 const BITS: u32 = 6;
-
 /// fio's number of bins: 29 groups.
 const BINS: usize = 29 << BITS;
 
@@ -222,7 +221,6 @@ impl Histograms {
 
 /// The first line.
 const VERSION: &str = "fio version 3 iolog";
-
 /// The longest file name that fio reads.
 const MAX_NAME: usize = 256;
 

@@ -180,7 +180,6 @@ const FINE: [(&str, u64); 10] = [
     ("750", 750),
     ("1000", 1000),
 ];
-
 const SLOW: [(&str, u64); 2] = [("2000", 2000), (">=2000", u64::MAX)];
 
 /// The percentage of the job's timed I/Os in each class, for nanoseconds, microseconds and milliseconds.

@@ -13,15 +13,11 @@ use blkmq_device::{Activity, Span};
 use blkmq_lab::workload::{Bin, Direction, Series};
 
 const HEIGHT: f64 = 300.0;
-
 /// Its area, in pixels.
 const LEFT: f64 = 72.0;
-
 /// The right edge leaves room for half of the last tick's text.
 const RIGHT: f64 = WIDTH - 36.0;
-
 const TOP: f64 = 14.0;
-
 const BOTTOM: f64 = 252.0;
 
 /// Places on an axis, with their labels.
@@ -252,7 +248,7 @@ pub fn distributions(
 }
 
 /// The most spans that are drawn of one run: more would be a blot.
-const MOST: usize = 2_000;
+const MOST_SPANS: usize = 2_000;
 
 /// The activities of devices, with names and colours.
 pub const ACTIVITIES: [(Activity, &str, &str); 6] = [
@@ -278,7 +274,7 @@ pub struct Drawn {
 /// Draws the activity of the device of `run`; `None` if the device did not record it.
 pub fn occupancy(m: &mut Markup, run: &Run) -> Option<Drawn> {
     let courses = run.courses.as_ref().filter(|courses| !courses.spans.is_empty())?;
-    let spans = &courses.spans[..courses.spans.len().min(MOST)];
+    let spans = &courses.spans[..courses.spans.len().min(MOST_SPANS)];
     let heads = spans.iter().any(|span| span.activity == Activity::Position);
     let start = spans.iter().map(|span| span.start).min()?;
     let ns = |at: blkmq_core::Instant| (at - start).0 as f64;

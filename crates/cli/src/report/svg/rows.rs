@@ -17,13 +17,11 @@ const NARROW: f64 = 420.0;
 
 /// The left end of the axis.
 pub const LEFT: f64 = 28.0;
-
 /// The right end of the axis.
 pub const RIGHT: f64 = NARROW - 24.0;
 
 /// Height of a row, and the middle of its marks.
 const ROW: f64 = 42.0;
-
 const MIDDLE: f64 = 28.0;
 
 const ROWS_TOP: f64 = 22.0;
@@ -87,7 +85,6 @@ fn shortened(name: &str) -> String {
 }
 
 const HEIGHT: f64 = 360.0;
-
 const BOTTOM: f64 = 312.0;
 
 const CURVES_TOP: f64 = 16.0;
@@ -331,7 +328,7 @@ fn fine(value: f64) -> String {
 }
 
 /// The most bars of one plot; more of them cannot be read.
-const MOST: usize = 60;
+const MOST_BARS: usize = 60;
 
 /// Draws the shares of all groups but the roots. Returns (bars drawn, bars in total), or `None` if there is nothing to
 /// draw.
@@ -341,7 +338,7 @@ pub fn shares(m: &mut Markup, report: &Report, looks: &Looks) -> Option<(usize, 
     let mut all: Vec<(usize, usize)> =
         runs.flat_map(|(run, it)| (1..it.groups.all.len()).map(move |at| (run, at))).collect();
     let bars = all.len();
-    all.truncate(MOST);
+    all.truncate(MOST_BARS);
     if all.is_empty() {
         return None;
     }
