@@ -1,20 +1,19 @@
 //! Parses the words of a command line, and job files, into a [`Plan`].
 //!
 //! [`options`] is the single table of accepted options; parsing, error messages and the [`definition`] for clap are
-//! generated from it. [`command_line`] determines which options were given with which values, [`job_file`] to which job
-//! each belongs, job files included. The settings are then applied section by section to drafts, which collect the values
+//! generated from it. [`sections`] determines which option was given with which value and where, and to which job it
+//! belongs, job files included. The settings are then applied section by section to drafts, which collect the values
 //! until they can be checked as a whole.
 //!
 //! Help pages, completions and the manual are generated from the definition. Clap does not parse the command lines: jobs
 //! repeat options, and the order of options matters, which clap does not support.
 
-mod command_line;
 mod file_draft;
 mod job_draft;
-mod job_file;
 pub mod options;
 mod roster;
 mod run_draft;
+mod sections;
 mod target;
 mod value;
 
@@ -27,10 +26,10 @@ use blkmq_terminal::page::Page;
 use blkmq_terminal::units::KbBase;
 use clap::builder::ValueHint;
 use clap::{Arg, ArgAction, Command};
-use command_line::{Section, Setting};
 use job_draft::JobDraft;
 use options::{Group, Kind, Meaning, Opt};
 use run_draft::RunDraft;
+use sections::{Section, Setting};
 use value::Value;
 
 /// A parsed command line of `blkmq bench` or `blkmq sim`.
@@ -49,16 +48,16 @@ pub enum Request {
 /// # Errors
 /// For the first argument that cannot be accepted.
 pub fn parse(args: &[String], time: Time) -> Result<Request, UsageError> {
-    let words = command_line::read(args)?;
+    let words = sections::read_words(args)?;
     if words.help {
         return Ok(Request::Help);
     }
     if words.version {
         return Ok(Request::Command(format!("{}\n", as_fio(env!("CARGO_PKG_VERSION")))));
     }
-    let sections = job_file::collect(words)?;
+    let sections = sections::collect(words)?;
     let plan = plan(&sections, args, time)?;
-    Ok(match command_line::show_command(&sections, time)? {
+    Ok(match sections::show_command(&sections, time)? {
         Some(text) => Request::Command(text),
         None => Request::Plan(Box::new(plan)),
     })

@@ -180,7 +180,7 @@ impl Log {
 }
 
 /// Colours in the style sheet.
-const COLOURS: usize = 8;
+pub const COLOURS: usize = 8;
 /// Line patterns in the style sheet.
 const PATTERNS: [&str; 3] = ["", " dashed", " dotted"];
 
@@ -335,10 +335,8 @@ impl Looks {
 }
 
 #[cfg(test)]
-mod palette_tests;
-
-#[cfg(test)]
 mod tests {
+
     use super::super::sample;
     use super::*;
 

@@ -7,8 +7,6 @@
 pub mod files;
 mod foreign;
 mod load;
-#[cfg(test)]
-mod page;
 mod pattern;
 mod run;
 
@@ -194,6 +192,7 @@ pub fn unknown(name: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
     use std::collections::BTreeSet;
 
