@@ -3,7 +3,7 @@
 //!
 //! The definition is clap's. Help, completions, manual pages and most error messages are generated from it, and clap
 //! parses the command line with it, with one exception: the words after `bench` and `sim` follow fio's grammar, which
-//! [`args`](crate::args) parses (decision 14).
+//! [`args`] parses (decision 14).
 
 use crate::args::{self, Request};
 use crate::plan::{Choice, Plan, Time, job_file, quote, time};

@@ -1,7 +1,7 @@
 //! Binary records: blktrace's, versions 1 and 2, of which only one kind of event yields I/Os, by default their queueing;
 //! and those of VMware's vscsi tracer, of versions 1 (32 bytes) and 2 (40 bytes), little endian.
 
-use crate::columns::Tables;
+use crate::columns::{Tables, scsi};
 use crate::error::{Error, Fault, Next};
 use crate::input::Input;
 use crate::record::{Event, Raw};
@@ -123,7 +123,7 @@ pub(crate) fn vscsi_version(head: &[u8]) -> Option<VscsiVersion> {
     let is = |version: VscsiVersion, command: usize, number: u16| {
         let records = head.chunks_exact(version.length()).take(RECORDS);
         let fits = |record: &[u8]| {
-            word16(record, command + 2) >> 8 == number && op(word16(record, command)).is_some()
+            word16(record, command + 2) >> 8 == number && scsi(word16(record, command)).is_some()
         };
         head.len() >= version.length() && records.into_iter().all(fits)
     };
@@ -132,10 +132,6 @@ pub(crate) fn vscsi_version(head: &[u8]) -> Option<VscsiVersion> {
     } else {
         is(VscsiVersion::V2, 0, 2).then_some(VscsiVersion::V2)
     }
-}
-
-fn op(command: u16) -> Option<Op> {
-    crate::columns::scsi(command)
 }
 
 /// Reads the next record.
@@ -169,7 +165,7 @@ fn raw_vscsi(record: &[u8], version: VscsiVersion, tables: &mut Tables<'_>) -> R
         text: format!("{command:#x}"),
         accepted: "SCSI's codes of reads and writes",
     };
-    let op = op(command).ok_or_else(unknown)?;
+    let op = scsi(command).ok_or_else(unknown)?;
     let length = u32::from_le_bytes(record[length..length + 4].try_into().expect("four bytes"));
     let (sector, micros) = (word64(record, block), word64(record, block + 8));
     let times = |field, value: u64, unit| {

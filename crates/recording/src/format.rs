@@ -145,7 +145,7 @@ fn is_shaped(shape: &str, delimiter: u8, line: &[u8]) -> bool {
 pub struct Preset {
     /// The name, as `--format` accepts it.
     pub name: &'static str,
-    /// The columns, as [`Description`](crate::Description) reads them.
+    /// The columns, as [`Description`] reads them.
     pub columns: &'static str,
     /// The shape of a row, by which a trace without a header is recognised, with a letter for each cell: `i` a whole
     /// number, `f` a number with a fraction, `n` either, `w` a word for read or write, `b` 0 or 1, `t` any text, `*`

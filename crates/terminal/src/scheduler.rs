@@ -81,7 +81,7 @@ impl SchedulerChoice {
         registry::ALL.iter().copied().map(Self::plain).collect()
     }
 
-    /// Reads `--scheduler`: a list in the grammar of [`spec`], or `all`.
+    /// Reads `--scheduler`: a list in the grammar of [`specs`], or `all`.
     ///
     /// # Errors
     /// If a scheduler or option does not exist, or a value is not a number.

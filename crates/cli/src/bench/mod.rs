@@ -51,7 +51,7 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
 /// The report of `plan`'s runs, or of the runs before `stop` is set.
 ///
 /// # Errors
-/// See [`run`], except for the signal.
+/// See [`run`](fn@run), except for the signal.
 pub fn report(plan: &Plan, stop: &Stop) -> Result<Report, Failure> {
     let mut outputs = Outputs::open(plan)?;
     let (report, verdict) = measure(plan, stop, &mut outputs)?;

@@ -149,7 +149,7 @@ impl AccessChoice {
         Self { access, modes: Modes::default(), text: access.name().into() }
     }
 
-    /// Reads `--access`: a list in the grammar of [`spec`].
+    /// Reads `--access`: a list in the grammar of [`specs`](scheduler::specs).
     ///
     /// # Errors
     /// If an access or a mode does not exist, or they are incompatible.

@@ -209,7 +209,7 @@ fn job_names(report: &Report) -> Vec<&str> {
     names
 }
 
-/// The I/Os of the first [`MOST`] jobs: by job, then by kind, then by run. Empty if there is only one job.
+/// The I/Os of the first [`MOST_JOBS`] jobs: by job, then by kind, then by run. Empty if there is only one job.
 #[must_use]
 pub fn served(report: &Report) -> Vec<Served<'_>> {
     let names = job_names(report);
@@ -238,7 +238,7 @@ pub const JOB_COLUMNS: [(&str, &str, Align); 8] = [
     ("longest", "the slowest one", Align::Right),
 ];
 
-/// A row for each of [`served`], with a cell for each of the [`COLUMNS`].
+/// A row for each of [`served`], with a cell for each of the [`JOB_COLUMNS`].
 #[must_use]
 pub fn job_rows(report: &Report) -> Vec<Vec<String>> {
     let varying = Varying::of(report);
