@@ -70,7 +70,6 @@ pub mod attributes;
 mod dispatch;
 mod elevator;
 mod groups;
-mod host;
 mod plan;
 mod planted;
 mod queue;
@@ -85,12 +84,12 @@ mod trace;
 #[cfg(target_os = "linux")]
 pub use dispatch::device::Berth;
 #[cfg(feature = "compare")]
-pub use dispatch::{compare::calls, compare::run::Run};
+pub use dispatch::{compare::Run, compare::calls};
 pub use dispatch::{
     device::{
         Another, Busy, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished,
     },
-    engine::leaked_bios,
+    leaked_bios,
     visit::{Outstanding, Place, QueueTimes},
 };
 pub use elevator::plug::{PLUG_REQUESTS, PLUG_SECTORS};
@@ -99,32 +98,28 @@ pub use groups::{
     Latencies, MAX_GROUPS, MAX_WEIGHT, Promise, PromiseError, SlowIo, StatsMode, Wait,
     weight_of_io_weight,
 };
-pub use host::{Host, NoHost};
 pub use plan::{
     AUTO, AutoChoice, AutoReason, DeviceDepth, DeviceDepthError, Plan, PolicyChoice,
-    config::{BlockDevice, Config, DeviceQueues, Join, PolicyObserver},
-    error::ConfigError,
+    config::{BlockDevice, Config, ConfigError, DeviceQueues, Join, PolicyObserver},
     notes::ConfigNote,
 };
 pub use queue::{NoSubmitterLeft, Queue};
 pub use reconfiguration::{
+    TraceError,
     change::{Change, ChangeError, EditError, Freeze, Quiesce},
-    queue::TraceError,
 };
 #[cfg(feature = "compare")]
 pub use shared::modes::{
     Access, DispatchMode, EffectiveModes, InsertMode, KickMode, MergeMode, Modes,
 };
 pub use shared::{
+    DEFAULT_SUBMITTERS, Host, MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES,
+    MIN_NR_REQUESTS, NoHost, NoMerges, PumpMode, WriteCache,
     board::GoalsStatus,
+    hctx::{MAX_TAG_USERS, SharedTags},
     inflight::{Inflight, Verdict},
-    settings::{
-        DEFAULT_SUBMITTERS, MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES,
-        MIN_NR_REQUESTS, NoMerges, PumpMode, WriteCache,
-    },
     slots::{BioRef, BioTable},
     stats::{CancelStats, DeadlineStats, FlushStats, LockStats, MergeStats, QueueStats},
-    tags::{MAX_TAG_USERS, SharedTags},
 };
 pub use submission::{
     io::{Completion, Io, Refusal, Refused, Unsubmitted},

@@ -6,12 +6,12 @@
 
 use crate::GoalsStatus;
 #[cfg(feature = "compare")]
-use crate::dispatch::compare::run::Run;
+use crate::dispatch::compare::Run;
 use crate::dispatch::visit::{Outstanding, QueueTimes, SALVAGE_AGAIN};
 use crate::groups::{SlowIo, Wait};
 use crate::shared::board::Board;
 use crate::shared::stats::QueueStats;
-use crate::submission::root::Root;
+use crate::submission::Root;
 use crate::submission::submitter::Submitter;
 use crate::sync::Arc;
 use blkmq_core::{GroupId, GroupIndex, HwQueue, Instant};

@@ -11,8 +11,8 @@ const GATE: &str = "#[cfg(feature = \"compare\")]";
 /// Files, and the modules that they declare for comparison only.
 const GATED: &[(&str, &[&str])] = &[
     ("crates/engine/src/dispatch/mod.rs", &["compare"]),
-    ("crates/engine/src/shared/mod.rs", &["modes", "parking"]),
-    ("crates/engine/src/attributes/mod.rs", &["compare"]),
+    ("crates/engine/src/shared/mod.rs", &["modes"]),
+    ("crates/engine/src/attributes/table.rs", &["modes"]),
     (
         "crates/engine/src/sync/mod.rs",
         &["delayed_work", "dispatch_gate", "insert_lists", "lock_cell", "queued_lock"],
@@ -39,7 +39,8 @@ pub(super) fn check(tree: &Tree, out: &mut Vec<Finding>) {
 fn check_gated(file: &File, module: &str, out: &mut Vec<Finding>) {
     let declares = |line: &str| {
         let line = line.trim_start_matches("pub").trim_start_matches("(crate)").trim_start();
-        line.strip_prefix("mod ").is_some_and(|rest| rest.trim_end_matches(';') == module)
+        line.strip_prefix("mod ")
+            .is_some_and(|rest| rest.trim_end_matches([';', ' ', '{']) == module)
     };
     let mut previous = "";
     for (at, line) in file.text.lines().enumerate() {

@@ -6,16 +6,13 @@
 //! | part of the tree | subject | from |
 //! |---|---|---|
 //! | `size`, `queue/*` | the queue and its device | `table.rs` |
-//! | `iosched/*` | the current scheduler | its [`Factory`], by `iosched.rs` |
+//! | `iosched/*` | the current scheduler | its [`Factory`] |
 //! | `mq/N/*`, `hctxN/*` | hardware queue N, as in sysfs and in debugfs | `table.rs` |
-//! | `blkmq/*` | settings that the kernel does not have | `table.rs`; those of the comparison modes, `compare.rs` |
+//! | `blkmq/*` | settings that the kernel does not have | `table.rs` |
 //!
 //! A new attribute takes one line of the table. Its accepted values, and the error for a refused one, follow from that
 //! line (`value.rs`).
 
-#[cfg(feature = "compare")]
-mod compare;
-mod iosched;
 mod table;
 mod value;
 
@@ -23,14 +20,14 @@ pub use table::table;
 pub use value::{Accepted, AttributeError, SetAttributeError};
 
 use crate::GoalsStatus;
-use crate::dispatch::engine::Engine;
+use crate::dispatch::Engine;
 use crate::plan::Plan;
 use crate::queue::Queue;
 use crate::reconfiguration::change::Change;
+use crate::shared::PumpMode;
 use crate::shared::board::Board;
-use crate::shared::settings::PumpMode;
 use blkmq_core::HwQueue;
-use blkmq_sched::{Factory, Unit as Count};
+use blkmq_sched::{Factory, OptionError, Shape, Unit as Count};
 use std::borrow::Cow;
 use std::fmt;
 use table::HwRow;
@@ -147,7 +144,7 @@ pub fn write(plan: &Plan, path: &str, text: &str) -> Result<Plan, AttributeError
     let text = text.trim();
     match find(plan, path)? {
         Node::Row(row) => row.write(plan, text),
-        Node::Scheduler(attribute) => iosched::write(plan, attribute, text),
+        Node::Scheduler(attribute) => write_scheduler(plan, attribute, text),
         Node::Hw(..) => Err(AttributeError::ReadOnly { path: path.to_string() }),
     }
 }
@@ -170,7 +167,7 @@ fn nodes(plan: &Plan) -> impl Iterator<Item = Node> + '_ {
 /// The attributes that exist once in a queue.
 fn rows() -> impl Iterator<Item = &'static Row> {
     #[cfg(feature = "compare")]
-    let modes = compare::MODES;
+    let modes = table::modes::MODES;
     #[cfg(not(feature = "compare"))]
     let modes: &[Row] = &[];
     table::QUEUE.iter().chain(modes)
@@ -185,7 +182,7 @@ impl Node {
     fn path(self) -> Cow<'static, str> {
         match self {
             Self::Row(row) => row.path.into(),
-            Self::Scheduler(attribute) => iosched::path(attribute).into(),
+            Self::Scheduler(attribute) => scheduler_path(attribute).into(),
             Self::Hw(row, hw) => row.path_of(hw).into(),
         }
     }
@@ -202,7 +199,7 @@ impl Node {
     fn read(self, snapshot: &Snapshot) -> String {
         match self {
             Self::Row(row) => row.read(snapshot),
-            Self::Scheduler(attribute) => iosched::read(&snapshot.plan, attribute),
+            Self::Scheduler(attribute) => read_scheduler(&snapshot.plan, attribute),
             Self::Hw(row, hw) => (row.get)(snapshot, hw).to_string(),
         }
     }
@@ -295,4 +292,45 @@ fn name(path: &str) -> &str {
 fn is_like(known: &str, asked: &str) -> bool {
     let same = known.bytes().zip(asked.bytes()).take_while(|(a, b)| a == b).count();
     3 * same >= 2 * asked.len() || known.contains(asked)
+}
+
+fn scheduler_path(attribute: &blkmq_sched::Attribute) -> String {
+    format!("iosched/{}", attribute.name)
+}
+
+/// The options as the scheduler applies them: some depend on `nr_requests` or on each other. They are read from an
+/// instance that never receives a request and so needs no slots.
+fn read_scheduler(plan: &Plan, attribute: &blkmq_sched::Attribute) -> String {
+    let shape = Shape {
+        slots: 1,
+        nr_requests: plan.effective_nr_requests(),
+        hw_depth: plan.device.hw_queue_depth,
+        hw_queues: plan.device.hw_queues / plan.shards(),
+        rotational: plan.device.limits.rotational,
+    };
+    let policy = (plan.scheduler.build)(&shape, &plan.options);
+    let value = policy.attribute(attribute.name);
+    value.unwrap_or_else(|| plan.options.get(attribute.name)).to_string()
+}
+
+fn write_scheduler(
+    plan: &Plan,
+    attribute: &blkmq_sched::Attribute,
+    text: &str,
+) -> Result<Plan, AttributeError> {
+    let mut plan = plan.clone();
+    match plan.options.set(attribute.name, text) {
+        Ok(()) => Ok(plan),
+        Err(OptionError::NotANumber(blkmq_sched::Attribute { min, max, unit, .. }, _)) => {
+            let accepted = Accepted { min: *min, max: *max, step: 1, unit: Unit::Number(*unit) };
+            Err(AttributeError::NotANumber {
+                path: scheduler_path(attribute),
+                text: text.into(),
+                accepted,
+            })
+        }
+        Err(OptionError::Unknown(..) | OptionError::NoValue(_)) => {
+            unreachable!("the options are those of the scheduler")
+        }
+    }
 }

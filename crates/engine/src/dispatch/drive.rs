@@ -6,23 +6,22 @@
 //! waits; a parked submitter is woken for it.
 //!
 //! A plug or a single I/O enters here. The rounds of elevator and pump are made here, also for a thread that has
-//! nothing to submit. `engine.rs` carries out the duties of passes and turns.
+//! nothing to submit. `dispatch/mod.rs` carries out the duties of passes and turns.
 
-use super::engine::Engine;
 use super::pump::Pump;
 #[cfg(feature = "compare")]
-use crate::dispatch::compare::locked::Locked;
+use crate::dispatch::By;
 #[cfg(feature = "compare")]
-use crate::dispatch::engine::By;
-use crate::dispatch::engine::Caller;
+use crate::dispatch::compare::locked::Locked;
+use crate::dispatch::{Caller, Engine};
 use crate::elevator::plug::{Own, stage};
 use crate::elevator::runner::{Runner, Sent};
 use crate::planted;
 use crate::planted::{Planted, Stop};
+use crate::shared::PumpMode;
 use crate::shared::duties::Ready;
 use crate::shared::follow::{Follow, Look};
 use crate::shared::hub::Shard;
-use crate::shared::settings::PumpMode;
 use crate::shared::stats::SubmitterCounters;
 use crate::sync::{Kick, RunGuard};
 use blkmq_core::{HwQueue, Instant, SubmitterId};

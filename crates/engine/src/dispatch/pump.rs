@@ -6,13 +6,11 @@
 //! *Invariant: requests reach the device in the order in which the elevator chose them* (decision 0003): the runner
 //! fills the outbox in that order, and the pump empties it in that order.
 
-use crate::dispatch::device::{Busy, DeviceQueue, Enqueued, Finished};
-use crate::dispatch::expiry::Deadlines;
+use crate::dispatch::device::{Busy, Deadlines, DeviceQueue, Enqueued, Finished};
 use crate::planted::Planted;
-use crate::shared::completions::Completions;
 use crate::shared::duties::Duties;
 use crate::shared::hctx::Hctx;
-use crate::shared::hub::{Hub, Lasting};
+use crate::shared::hub::{Completions, Hub, Lasting};
 use crate::shared::inflight::Handback;
 use crate::shared::slots::{BATCH, Bio, Few};
 use crate::sync::{Consumer, Producer};

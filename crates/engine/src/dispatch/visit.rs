@@ -29,7 +29,7 @@
 //! because its payload cannot be returned while a device may write to it; submitters know how many of their I/Os are
 //! lost ([`Submitter::lost`](crate::Submitter::lost)).
 
-use crate::dispatch::engine::Engine;
+use crate::dispatch::Engine;
 use crate::dispatch::gate::{Entered, Gate};
 use crate::dispatch::pump::Pump;
 use crate::elevator::Tuning;
@@ -37,9 +37,8 @@ use crate::elevator::runner::Runner;
 use crate::groups::{IoTimes, KINDS};
 use crate::planted;
 use crate::planted::Planted;
-use crate::shared::completions::Completions;
-use crate::shared::hub::Shard;
-use crate::shared::settings::PumpMode;
+use crate::shared::PumpMode;
+use crate::shared::hub::{Completions, Shard};
 use crate::sync::{TryLockError, yield_now};
 use blkmq_core::{
     GroupId, GroupIndex, HwQueue, Instant, IoError, IoMeta, IoResult, Nanos, Op, Owner, RequestId,

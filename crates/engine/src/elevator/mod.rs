@@ -9,9 +9,9 @@
 //! one disk for want of this (`spec/history.md` section 2).
 
 use crate::planted::Planted;
+use crate::shared::NoMerges;
 use crate::shared::common::ElevatorEnv;
 use crate::shared::inflight::{Chain, PluggedRequest};
-use crate::shared::settings::NoMerges;
 use crate::shared::slots::Bio;
 use crate::shared::stats::ElevatorCounters;
 use crate::sync::{Arc, Consumer};
@@ -30,7 +30,6 @@ use std::collections::VecDeque;
 use watch::{FastPath, Watch};
 
 mod bypass;
-mod config;
 pub(crate) mod flush;
 pub(crate) mod goals;
 pub(crate) mod lobby;
@@ -41,11 +40,9 @@ pub(crate) mod plug;
 pub(crate) mod runner;
 mod slot_table;
 pub(crate) mod timing;
-pub(crate) mod waits;
 mod watch;
-pub(crate) mod watches;
 
-pub(crate) use config::{Budgets, Config, Tapping, Tuning};
+pub(crate) use crate::elevator::slot_table::{Budgets, Config, Tapping, Tuning};
 
 /// The place that an I/O takes.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +105,7 @@ impl Elevator {
         policy: Box<dyn Scheduler>,
         env: ElevatorEnv,
         counters: Arc<CachePadded<ElevatorCounters>>,
-        watches: watches::Watches,
+        watches: goals::Watches,
     ) -> Self {
         let slots = config.slots();
         let facts = facts(&*policy, &config);

@@ -3,9 +3,8 @@
 
 use crate::elevator::merge;
 use crate::elevator::merge::{Fit, Kind};
-use crate::shared::hub::Shard;
+use crate::shared::hub::{Ask, Shard};
 use crate::shared::inflight::{Chain, PluggedRequest};
-use crate::shared::seats::Ask;
 use crate::shared::slots::Bio;
 use crate::sync::{Consumer, Producer};
 use crate::{BioTable, NoMerges};

@@ -8,13 +8,12 @@ use crate::Inflight;
 use crate::elevator::plug::{Own, Plug, Staging};
 use crate::elevator::watch::Watch;
 use crate::elevator::{Elevator, Tuning};
-use crate::shared::completions::Completions;
 use crate::shared::duties::{Duties, Ready};
 use crate::shared::hctx::Hctx;
-use crate::shared::hub::{Hub, Lasting, Shard};
+use crate::shared::hub::{Completions, Hub, Lasting, Shard};
 use crate::shared::inflight::{Handback, PluggedRequest};
 #[cfg(feature = "compare")]
-use crate::shared::parking::Parked;
+use crate::shared::modes::Parked;
 use crate::sync::{Consumer, Producer};
 use blkmq_core::{HwQueue, Instant, SubmitterId, Tag};
 use blkmq_sched::{Done, PLUG, Pick};
@@ -67,7 +66,7 @@ pub(crate) struct Runner {
     /// I/Os that wait for a slot must be tried in the next pass although it may free no slot: earlier passes admitted
     /// nothing, the limits have changed, or an earlier queue left these I/Os here.
     retry_blocked: bool,
-    /// Requests taken over from insertion lists, in the mode that has them (`shared/parking.rs`).
+    /// Requests taken over from insertion lists, in the mode that has them (`shared/modes.rs`).
     #[cfg(feature = "compare")]
     pub(crate) parked: Parked,
 }

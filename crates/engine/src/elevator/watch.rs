@@ -1,5 +1,5 @@
 //! The watches over the requests of an elevator: the counts of their times, a trace, the controller of latency goals
-//! (`goals.rs`), a forecast (`watches.rs`), and the account of floors (`blkmq_sched::floors`). Without any, each hook in the
+//! (`goals.rs`), a forecast, and the account of floors (`blkmq_sched::floors`). Without any, each hook in the
 //! elevator is a branch; the work behind it is out of line, where it costs the path of an I/O nothing. The runner alone touches
 //! them.
 //!
@@ -7,15 +7,15 @@
 //! second the account looks at the requests that have not ended. The lobby learns from it how often a group needs a
 //! slot, so that slots go to floors first.
 
-use super::config::{Budgets, Config, Tapping};
 use super::flush::FlushQueues;
 use super::goals::Keeper;
 use super::lobby::Lobby;
 use super::slot_table::SlotTable;
 use super::timing::Timing;
-use super::watches::{Forecaster, Watches};
 use super::{Done, PluggedRequest};
+use crate::elevator::goals::{Forecaster, Watches};
 use crate::elevator::merge;
+use crate::elevator::slot_table::{Budgets, Config, Tapping};
 use crate::shared::common::ElevatorEnv;
 use crate::shared::inflight::Way;
 use crate::shared::slots::Bio;

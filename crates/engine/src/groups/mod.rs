@@ -1,25 +1,21 @@
-//! Groups of owners: a tree with names, weights and limits.
+//! Groups of owners: a tree with names, weights, limits and floors.
 //!
 //! The tree is part of a queue's [`Plan`](crate::Plan), so it can be changed while I/O runs. Schedulers that share by
 //! weight are notified of it ([`GroupChange`](blkmq_sched::GroupChange)); the submitters enforce limits, under every
 //! scheduler (`throttle.rs`). The tree does not say which owners are in a group: every I/O names its group.
 
-mod floors;
 mod limits;
 mod meters;
-mod promise;
-mod slow;
 mod stats;
 mod times;
 mod tree;
 mod waits;
 
-pub use floors::FloorsError;
+pub(crate) use crate::groups::limits::micros;
+pub use crate::groups::limits::{Promise, PromiseError};
+pub use crate::groups::waits::SlowIo;
 pub use limits::{Burst, IoMax, IoMaxError};
 pub(crate) use meters::{Meters, Stand};
-pub(crate) use promise::micros;
-pub use promise::{Promise, PromiseError};
-pub use slow::SlowIo;
 pub use stats::StatsMode;
 pub(crate) use stats::{Book, Ledger};
 pub(crate) use times::{Counted, Spent};
@@ -30,3 +26,125 @@ pub use tree::{
 };
 pub use waits::Wait;
 pub(crate) use waits::WaitSums;
+
+use blkmq_core::GroupId;
+use blkmq_sched::{Capacity, Rate};
+use std::fmt;
+
+/// Floors that the scheduler cannot keep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FloorsError {
+    /// The scheduler.
+    pub scheduler: &'static str,
+    /// The share of the capacity that the floors take, in hundredths of a percent.
+    pub promised: u64,
+    /// The capacity; `None` if the scheduler keeps no floors.
+    pub capacity: Option<Capacity>,
+}
+
+impl fmt::Display for FloorsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scheduler, promised, capacity } = self;
+        match capacity {
+            None => write!(
+                f,
+                "{scheduler} keeps no floors, and groups have reserve_iops, reserve_bps or reserve_percent; accepted: \
+                 scheduler mclock, or the word overcommit"
+            ),
+            Some(Capacity { iops, bps, safe_percent }) => write!(
+                f,
+                "the floors of all groups take {}.{:02} % of the device, of which {safe_percent} % are safe (of \
+                 {iops} IOPS and {bps} bytes a second, as {scheduler} is told by rrandiops and rbps); accepted: smaller \
+                 floors, the capacity as it is, or the word overcommit",
+                promised / 100,
+                promised % 100,
+            ),
+        }
+    }
+}
+
+impl std::error::Error for FloorsError {}
+
+impl GroupTree {
+    /// The sum of the floors directly below `parent`, in millionths of `capacity`. A group counts with its own floor,
+    /// or with the floors below it if these are larger.
+    fn floors_below(&self, parent: GroupId, capacity: &Capacity) -> u128 {
+        let children = self.iter().filter(|group| group.parent == parent);
+        let floor = |rate: &Rate| capacity.millionths(rate);
+        children
+            .map(|group| {
+                floor(&group.promise.guarantee.reserve).max(self.floors_below(group.id, capacity))
+            })
+            .sum()
+    }
+
+    /// Checks that `scheduler`, which has this capacity, can keep all floors.
+    pub(crate) fn check_floors(
+        &self,
+        scheduler: &'static str,
+        capacity: Option<Capacity>,
+    ) -> Result<(), FloorsError> {
+        let without_floors = self.iter().all(|group| group.promise.guarantee.reserve.is_none());
+        if without_floors || self.iter().any(|group| group.promise.overcommit) {
+            return Ok(());
+        }
+        let promised = capacity.map_or(0, |of| self.floors_below(GroupId::ROOT, &of));
+        let safe = capacity.map_or(0, |of| u128::from(of.safe_percent) * 10_000);
+        if capacity.is_some() && promised <= safe {
+            return Ok(());
+        }
+        let promised = u64::try_from(promised / 100).unwrap_or(u64::MAX);
+        Err(FloorsError { scheduler, promised, capacity })
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{GroupSpec, Promise};
+    use blkmq_sched::Guarantee;
+
+    const CAPACITY: Capacity = Capacity { iops: 1_000, bps: 100_000_000, safe_percent: 90 };
+
+    fn tree(floors: &[(&str, &str, Rate)]) -> GroupTree {
+        let wanted = |&(name, parent, reserve): &(&str, &str, Rate)| GroupSpec {
+            name: name.into(),
+            parent: parent.into(),
+            promise: Promise {
+                guarantee: Guarantee { reserve, ..Guarantee::default() },
+                ..Promise::default()
+            },
+            ..GroupSpec::default()
+        };
+        GroupTree::of(floors.iter().map(wanted).collect()).expect("a tree")
+    }
+
+    fn iops(iops: u64) -> Rate {
+        Rate { iops, ..Rate::default() }
+    }
+
+    #[test]
+    fn what_is_below_a_group_is_part_of_its_floor() {
+        let floors = [("a", "/", iops(500)), ("b", "a", iops(300)), ("c", "/", iops(400))];
+        assert_eq!(tree(&floors).check_floors("mclock", Some(CAPACITY)), Ok(()));
+        let more = [floors[0], ("b", "a", iops(501)), floors[2]];
+        let error = tree(&more).check_floors("mclock", Some(CAPACITY)).expect_err("too much");
+        assert_eq!(error.promised, 90_10);
+        let text = error.to_string();
+        assert!(text.contains("90.10 % of the device, of which 90 % are safe"), "{text}");
+        assert!(text.contains("1000 IOPS and 100000000 bytes") && text.contains("overcommit"));
+    }
+
+    #[test]
+    fn an_explicit_word_allows_what_cannot_be_kept() {
+        let rates = Rate { iops: 300, bps: 30_000_000, percent: 31 };
+        let mut tree = tree(&[("a", "/", rates)]);
+        assert!(tree.check_floors("mclock", Some(CAPACITY)).is_err());
+        let none = tree.check_floors("none", None).expect_err("it keeps none").to_string();
+        assert!(none.contains("none keeps no floors") && none.contains("mclock"), "{none}");
+        let promise = Promise::default().set("reserve_iops=2000 overcommit=1").expect("right");
+        tree.set_promise("a", promise).expect("there");
+        assert_eq!(tree.check_floors("mclock", Some(CAPACITY)), Ok(()));
+        assert_eq!(tree.check_floors("none", None), Ok(()));
+    }
+}

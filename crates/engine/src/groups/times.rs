@@ -5,10 +5,9 @@
 //!
 //! 32 linear buckets for each power of two, so the end of a bucket is at most 1/32 (3.1 %) above every time in it.
 
-use crate::groups::promise::Promise;
-use crate::groups::slow::SlowIo;
+use crate::groups::limits::Promise;
 use crate::groups::tree::{Group, GroupTree};
-use crate::groups::waits::{Wait, WaitSums};
+use crate::groups::waits::{SlowIo, Wait, WaitSums};
 use blkmq_core::{GroupId, GroupIndex, Instant, IoMeta, Nanos, Op};
 use blkmq_sched::{FloorReport, FloorState, GroupChange, Rate};
 

@@ -1,8 +1,9 @@
-//! How long groups waited behind which groups: a sum for each pair of groups with such a wait.
+//! How long groups waited behind which groups, a sum for each pair of groups with such a wait; and which requests took
+//! long.
 //!
-//! Independent of requests: `elevator/waits.rs` finds out which groups wait, and for which.
+//! Independent of an elevator: `elevator/timing.rs` finds out which groups wait, and for which.
 
-use blkmq_core::{GroupIndex, Nanos};
+use blkmq_core::{GroupIndex, Instant, Nanos, Op};
 
 /// The time for which I/Os of one group waited behind I/Os of another, or of the same group. Never decreases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,6 +105,29 @@ impl Row {
     fn begin(&mut self, at: usize, group: GroupIndex, time: u64) {
         self.behind.insert(at, (group, time));
     }
+}
+
+/// A request that took longer than [`StatsMode::slow`](super::StatsMode::slow), and where its time went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlowIo {
+    /// Its group.
+    pub group: GroupIndex,
+    /// The operation.
+    pub op: Op,
+    /// The first sector.
+    pub sector: u64,
+    /// The length in sectors.
+    pub sectors: u32,
+    /// When its completion was found.
+    pub completed: Instant,
+    /// From the arrival until the request had a slot.
+    pub slot: Nanos,
+    /// In the scheduler, while it could have been picked.
+    pub policy: Nanos,
+    /// In the scheduler, while there was no driver tag, budget or room at the device.
+    pub tag: Nanos,
+    /// At the device.
+    pub device: Nanos,
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -7,18 +7,15 @@
 //! it can be determined before a queue is built.
 
 pub(crate) mod config;
-pub(crate) mod error;
 pub(crate) mod notes;
 
-use crate::shared::settings::{
-    MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS,
-};
+use crate::plan::config::ConfigError;
+use crate::shared::{MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
 #[cfg(feature = "compare")]
 use crate::{Access, EffectiveModes, Modes};
 use crate::{DeviceShape, GroupTree, NoMerges, StatsMode, WriteCache};
 use blkmq_core::{HwQueue, Nanos};
 use blkmq_sched::{Factory, Options, Scope, mclock, none, registry};
-use error::ConfigError;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -442,8 +439,7 @@ impl fmt::Display for AutoChoice {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::WriteCache;
-    use crate::{GroupSpec, Promise};
+    use crate::{GroupSpec, Promise, WriteCache};
     use blkmq_core::{Limits, Nanos};
     use blkmq_sched::none;
 

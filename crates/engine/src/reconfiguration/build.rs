@@ -3,26 +3,23 @@
 //! A built queue is complete except for its devices and the staging of its submitters. They come last ([`install`]),
 //! because a rebuilt queue takes them from its predecessor.
 
-use crate::dispatch::engine::Engine;
+use crate::dispatch::Engine;
 use crate::dispatch::gate::{Gate, GateShape};
 use crate::dispatch::pump::{Ends, Installed, Pump, PumpLimits, Vacant};
-use crate::elevator::goals::Keeper;
+use crate::elevator::goals::{Forecaster, Keeper, Watches};
 use crate::elevator::plug::Staging;
 use crate::elevator::runner::{Lane, Runner};
-use crate::elevator::watches::{Forecaster, Watches};
 use crate::elevator::{Budgets, Elevator};
 use crate::plan::Plan;
 use crate::plan::config::Watchers;
 use crate::shared::board::{Board, Prospect};
 use crate::shared::common::{Common, ElevatorEnv};
-use crate::shared::completions::Completions;
-use crate::shared::hctx::Hctx;
-use crate::shared::hub::{Hub, Lasting, Shard};
+use crate::shared::hctx::{Hctx, Membership, Tags};
+use crate::shared::hub::{Completions, Hub, Lasting, Shard};
 use crate::shared::inflight::PluggedRequest;
 #[cfg(feature = "compare")]
-use crate::shared::parking::{Parked, ShardModes};
+use crate::shared::modes::{Parked, ShardModes};
 use crate::shared::stats::ElevatorCounters;
-use crate::shared::tags::{Membership, Tags};
 use crate::sync::{AlarmRef, Arc, Budget, Level, Pending, Restart, Sleepers, ring};
 use crate::{DeviceShape, GroupTree, Inflight, MAX_GROUPS, PumpMode, WriteCache, elevator};
 use blkmq_core::SubmitterId;

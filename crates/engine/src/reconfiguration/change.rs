@@ -10,15 +10,14 @@
 //! Like all of the engine, this never blocks. The caller repeats `step` until it returns true; each step does a share
 //! of the I/O that the change waits for.
 
-use crate::dispatch::engine::Engine;
+use crate::dispatch::Engine;
 use crate::dispatch::visit::Held;
 use crate::elevator::Tuning;
 use crate::plan::Plan;
-use crate::plan::config::Watchers;
-use crate::plan::error::ConfigError;
+use crate::plan::config::{ConfigError, Watchers};
 use crate::planted::Planted;
 use crate::reconfiguration::build::{Handover, install};
-use crate::submission::root::Root;
+use crate::submission::Root;
 use crate::sync::{Arc, Ordering, fence};
 use crate::{DeviceShape, planted};
 use blkmq_core::Instant;

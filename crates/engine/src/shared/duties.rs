@@ -1,7 +1,7 @@
 //! The duties that a pass over an elevator, or a turn of a pump, leaves to its caller.
 //!
 //! A pass or a turn decides and writes words; it kicks no elevator, arms no gate and wakes no thread. It records these
-//! duties here, and its caller carries them out (`dispatch/engine.rs`). So one place turns kicks into wake-ups, and no
+//! duties here, and its caller carries them out (`dispatch/mod.rs`). So one place turns kicks into wake-ups, and no
 //! call leaves the engine under a run.
 
 use blkmq_core::{HwQueue, Instant, SubmitterId};

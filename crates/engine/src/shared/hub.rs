@@ -1,8 +1,9 @@
 //! The words that all threads of a queue share, without the elevators and the pumps themselves.
 //!
 //! A runner and a pump are given the [`Hub`], so they can read and write words, but cannot start anything: they leave
-//! kicks, timers and wake-ups to their caller as duties (`duties.rs`). A change to a queue in use builds a new hub
-//! (`reconfiguration/change.rs`); [`Lasting`] stays.
+//! kicks, timers and wake-ups to their caller as [`Duties`], and finished bios to the [`Completions`] of their batch. A
+//! change to a queue in use builds a new hub (`reconfiguration/change.rs`); [`Lasting`] stays, with the parts of the
+//! submitters ([`Seats`]).
 
 use crate::groups::{Ledger, Meters};
 use crate::planted::Planted;
@@ -10,18 +11,18 @@ use crate::shared::board::{Board, Prospect};
 use crate::shared::common::Common;
 use crate::shared::duties::Duties;
 use crate::shared::follow::Lead;
-use crate::shared::hctx::Hctx;
+use crate::shared::hctx::{Hctx, Membership};
+use crate::shared::inflight::PluggedRequest;
 #[cfg(feature = "compare")]
-use crate::shared::parking::ShardModes;
-use crate::shared::seats::Seats;
-use crate::shared::slots::BioSender;
+use crate::shared::modes::ShardModes;
+use crate::shared::slots::{Aside, Bio, BioReceiver, BioSender, Credit, Finish};
 use crate::shared::stats::{ElevatorCounters, SubmitterCounters};
-use crate::shared::tags::Membership;
 use crate::sync::{
-    Alarm, Arc, Attendance, Budget, Control, Mutex, Ordering, Pending, Sleepers, fence,
+    Alarm, Arc, Attendance, Budget, Control, Mark, Mutex, MutexGuard, Ordering, Pending,
+    PoisonError, Producer, Sleepers, fence,
 };
 use crate::{BioTable, Host, NoMerges, PumpMode, planted};
-use blkmq_core::{HwQueue, IoFlags, Limits, SubmitterId};
+use blkmq_core::{HwQueue, IoFlags, IoResult, Limits, SubmitterId};
 use crossbeam_utils::CachePadded;
 
 /// The current words of a queue, replaced when the queue is changed.
@@ -194,6 +195,237 @@ impl<P: Send> Alarm for Lasting<P> {
         if self.pump_mode == PumpMode::Thread {
             let hw_queues = self.pump_tallies.len() as u16 - OTHER_TALLIES;
             (0..hw_queues).for_each(|hw| self.host.wake_pump(HwQueue(hw)));
+        }
+    }
+}
+
+/// The parts of all submitters that are not registered.
+///
+/// A submitter that is dropped with I/Os in flight leaves its parts here. Its completions still arrive in its ring;
+/// the parts become idle when their credit is complete, at the latest when the next submitter is registered.
+pub(crate) struct Seats(Mutex<Lists>);
+
+struct Lists {
+    idle: Vec<Parts>,
+    /// Parts with I/Os in flight that no submitter waits for.
+    departed: Vec<Parts>,
+}
+
+impl Seats {
+    /// The last of `idle` is used first.
+    pub(crate) fn new(idle: Vec<Parts>) -> Self {
+        Self(Mutex::new(Lists { idle, departed: Vec::new() }))
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        // Payloads are dropped elsewhere, so no user code runs while the lock is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a submitter's parts back.
+    pub(crate) fn put(&self, parts: Parts) {
+        let mut lists = self.lists();
+        let list = if parts.is_whole() { &mut lists.idle } else { &mut lists.departed };
+        list.push(parts);
+    }
+
+    /// Parts for a new submitter: idle ones, or those of a dropped submitter whose I/Os are done. O(dropped submitters,
+    /// and their new completions).
+    pub(crate) fn take<P>(&self, table: &BioTable<P>) -> Option<Parts> {
+        let idle = self.lists().idle.pop();
+        idle.or_else(|| {
+            self.settle(table);
+            self.lists().idle.pop()
+        })
+    }
+
+    /// Returns whether there are parts with I/Os in flight that no submitter waits for. O(dropped submitters, and their
+    /// new completions).
+    pub(crate) fn has_departed<P>(&self, table: &BioTable<P>) -> bool {
+        self.settle(table);
+        !self.lists().departed.is_empty()
+    }
+
+    /// Takes the completions of dropped submitters. Parts whose I/Os are all done become idle.
+    fn settle<P>(&self, table: &BioTable<P>) {
+        let mut payloads = Vec::new();
+        let mut lists = self.lists();
+        let Lists { idle, departed } = &mut *lists;
+        idle.extend(departed.extract_if(.., |parts| {
+            payloads.extend(std::iter::from_fn(|| parts.pop(table)));
+            parts.is_whole()
+        }));
+        drop(lists);
+        drop(payloads);
+    }
+
+    /// Takes all parts, at the end of the queue.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Parts> {
+        let Lists { idle, departed } = &mut *self.lists();
+        std::mem::take(idle).into_iter().chain(std::mem::take(departed))
+    }
+}
+
+/// A submitter's ends of its rings, and its credit.
+pub(crate) struct Parts {
+    pub(crate) id: SubmitterId,
+    /// The hardware queue to which the submitter maps.
+    pub(crate) hw: HwQueue,
+    /// The lane that it pumps first: its own, or that of the hardware queue.
+    pub(crate) lane: HwQueue,
+    /// The lane leads to the device.
+    pub(crate) has_lane: bool,
+    pub(crate) staging: Producer<PluggedRequest>,
+    pub(crate) asks: Producer<Ask>,
+    pub(crate) receiver: BioReceiver,
+    pub(crate) credit: Credit,
+}
+
+impl Parts {
+    /// Returns whether all of the credit has returned.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.credit.left() == self.credit.depth()
+    }
+
+    /// Takes the payload of an I/O that is done.
+    pub(crate) fn pop<P>(&mut self, table: &BioTable<P>) -> Option<P> {
+        self.receiver.finished(table, &mut self.credit).next().map(|popped| popped.payload)
+    }
+}
+
+/// "Cancel my I/O with this cookie" (`elevator/runner/admission.rs`).
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) cookie: u64,
+    /// Only an I/O that was pushed before this mark in its submitter's staging ring is cancelled.
+    pub(crate) before: Mark,
+}
+
+/// Places for batches put aside. In models fewer than submitters, so that they run out.
+const PLACES: usize = if cfg!(any(shuttle, test)) { 2 } else { 16 };
+
+/// A batch of completions for one submitter, and small batches for others.
+///
+/// Finished bios on their way to their submitters, gathered so that the bios of one submitter are sent together: a send
+/// is a read-modify-write, after a store to a line that the submitter reads. Every pump has a batch, and so has every
+/// runner, for bios that end without a device. Where the bios of several submitters alternate, small batches are put
+/// aside.
+pub(crate) struct Completions {
+    to: SubmitterId,
+    batch: Finish,
+    /// Allocated separately, so that the other fields lie together.
+    aside: Box<[(SubmitterId, Aside); PLACES]>,
+    /// A bit for each place in use.
+    taken: u32,
+    /// Parked submitters that have completions now, to be woken when the pump or elevator is released.
+    pub(crate) wake: Vec<SubmitterId>,
+}
+
+/// The only possible place for a batch of `to`.
+#[inline]
+fn place(to: SubmitterId) -> usize {
+    usize::from(to.0) % PLACES
+}
+
+impl Completions {
+    pub(crate) fn new<P>(table: &BioTable<P>) -> Self {
+        Self {
+            to: SubmitterId(0),
+            batch: table.finish_batch(),
+            aside: Box::new(std::array::from_fn(|_| (SubmitterId(0), table.aside()))),
+            taken: 0,
+            wake: Vec::new(),
+        }
+    }
+
+    /// Ends a bio that is not chained to others. Always inlined: nearly every I/O ends here, and the calls from rare
+    /// paths must not turn it into a function call there.
+    #[inline(always)]
+    pub(crate) fn push<P>(&mut self, lasting: &Lasting<P>, bio: Bio, result: IoResult) {
+        let to = lasting.table.submitter(&bio);
+        if to != self.to || self.batch.is_full() {
+            self.turn_to(lasting, to);
+        }
+        self.batch.push(bio, result);
+    }
+
+    /// Makes room for a bio of `to`: sends the current batch, or puts it aside if it is small and for another
+    /// submitter.
+    #[inline(never)]
+    fn turn_to<P>(&mut self, lasting: &Lasting<P>, to: SubmitterId) {
+        if self.batch.is_small() {
+            self.put_aside(lasting);
+        } else {
+            self.send(lasting);
+        }
+        self.to = to;
+        let (owner, aside) = &mut self.aside[place(to)];
+        if self.taken & 1 << place(to) != 0 && *owner == to {
+            self.batch.take_up(aside);
+            self.taken &= !(1 << place(to));
+        }
+    }
+
+    fn put_aside<P>(&mut self, lasting: &Lasting<P>) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let at = place(self.to);
+        if self.taken & 1 << at != 0 {
+            self.send_aside(lasting, at);
+        }
+        let (owner, aside) = &mut self.aside[at];
+        *owner = self.to;
+        self.batch.put_aside(aside);
+        self.taken |= 1 << at;
+    }
+
+    #[inline]
+    fn send<P>(&mut self, lasting: &Lasting<P>) {
+        if !self.batch.is_empty() && self.batch.send(&lasting.senders[usize::from(self.to.0)]) {
+            self.wake.push(self.to);
+        }
+    }
+
+    fn send_aside<P>(&mut self, lasting: &Lasting<P>, at: usize) {
+        let (to, aside) = &mut self.aside[at];
+        if aside.send(&lasting.senders[usize::from(to.0)]) {
+            self.wake.push(*to);
+        }
+    }
+
+    /// Sends all batches.
+    #[inline(always)]
+    pub(crate) fn flush<P>(&mut self, lasting: &Lasting<P>) {
+        self.send(lasting);
+        if self.taken != 0 {
+            self.flush_aside(lasting);
+        }
+    }
+
+    #[inline(never)]
+    fn flush_aside<P>(&mut self, lasting: &Lasting<P>) {
+        let mut left = std::mem::take(&mut self.taken);
+        while left != 0 {
+            self.send_aside(lasting, left.trailing_zeros() as usize);
+            left &= left - 1;
+        }
+    }
+
+    /// Sends the remaining completions at the end of a queue, without waking submitters.
+    pub(crate) fn send_rest<P>(&mut self, lasting: &Lasting<P>) {
+        self.flush(lasting);
+        self.wake.clear();
+    }
+
+    /// Ends a bio and the bios chained to it, all with the same result.
+    #[inline(never)]
+    pub(crate) fn push_chain<P>(&mut self, lasting: &Lasting<P>, head: Bio, result: IoResult) {
+        let mut rest = Some(head);
+        while let Some(head) = rest {
+            let (bio, tail) = lasting.table.split_first(head);
+            self.push(lasting, bio, result);
+            rest = tail;
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The words and tables that the threads of a queue share. The code that acts on them is in the other folders.
+//! The settings that all parts of the engine use are here, and [`Host`].
 
 pub(crate) mod board;
 pub(crate) mod common;
-pub(crate) mod completions;
 pub(crate) mod duties;
 pub(crate) mod follow;
 pub(crate) mod hctx;
@@ -10,10 +10,105 @@ pub(crate) mod hub;
 pub(crate) mod inflight;
 #[cfg(feature = "compare")]
 pub(crate) mod modes;
-#[cfg(feature = "compare")]
-pub(crate) mod parking;
-pub(crate) mod seats;
-pub(crate) mod settings;
 pub(crate) mod slots;
 pub(crate) mod stats;
-pub(crate) mod tags;
+
+use blkmq_core::{HwQueue, SubmitterId};
+
+/// Which kinds of merging are allowed; sysfs `nomerges`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum NoMerges {
+    /// 0: every kind of merge.
+    #[default]
+    All = 0,
+    /// 1: only the one-hit cache is tried.
+    Simple = 1,
+    /// 2: none at all.
+    None = 2,
+}
+
+/// Which threads pump requests from outboxes to the device and back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PumpMode {
+    /// The threads that submit, poll or wait, without a hand-over to another thread.
+    #[default]
+    Inline,
+    /// A thread per hardware queue, woken through [`Host::wake_pump`](crate::Host::wake_pump), that calls
+    /// [`Queue::pump`](crate::Queue::pump).
+    Thread,
+    /// Each submitter has its own lane to the only hardware queue of the device, and pumps it: a request leaves by the
+    /// lane of the submitter of its first I/O, and its completion wakes that submitter
+    /// ([`Config::own_lanes`](crate::Config::own_lanes)). All lanes share the driver tags.
+    Owner,
+}
+
+impl PumpMode {
+    /// Returns whether threads that submit, poll or wait run pumps.
+    #[cfg(feature = "compare")]
+    pub(crate) fn is_inline(self) -> bool {
+        self != Self::Thread
+    }
+}
+
+/// The device's write cache, which decides what flushes and [`FUA`](blkmq_core::IoFlags::FUA) require
+/// (`spec/framework.md` section 12). The two values of sysfs `queue/write_cache`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WriteCache {
+    /// No cache, or a non-volatile one: a write is durable when it is done. The device gets no flushes; bare flushes
+    /// are answered immediately, and flags on data that ask for a flush are ignored.
+    #[default]
+    Through,
+    /// A volatile cache: a write is durable once a flush is done that began after the write was done. Any hardware
+    /// queue may be given the flush, which must cover the writes through all of them.
+    Back {
+        /// The device itself makes writes with `FUA` durable, and any other operation with the flag. If false, a flush
+        /// follows instead.
+        fua: bool,
+    },
+}
+
+/// A smaller `nr_requests` is raised to this (`spec/framework.md` section 3).
+pub const MIN_NR_REQUESTS: u32 = 4;
+
+/// The largest `nr_requests` with a scheduler.
+pub const MAX_NR_REQUESTS: u32 = 2048;
+
+/// The deepest hardware queue.
+pub const MAX_HW_QUEUE_DEPTH: u32 = 10240;
+
+/// The default number of submitters of a queue: a client for each thread of most programs, in half a megabyte.
+pub const DEFAULT_SUBMITTERS: u16 = 16;
+
+/// The most submitters with their own lanes to a device.
+pub const MAX_OWN_LANES: u16 = 256;
+
+/// The largest bound on the number of requests that a device holds.
+pub const MAX_DEVICE_DEPTH: u32 = 10240;
+
+/// Wake-ups: thread parking in the runtime, an event heap in the laboratory.
+///
+/// The engine calls these methods after it has released elevators and pumps, so a system call here delays no other
+/// thread. One cause may lead to two calls. A host must not call back into the queue.
+pub trait Host: Send + Sync {
+    /// Completions have arrived for a parked submitter, or a pass is due that the submitter should run.
+    fn wake_submitter(&self, submitter: SubmitterId);
+
+    /// The pump of `hw` has work. Only called for queues with [`PumpMode::Thread`](crate::PumpMode).
+    fn wake_pump(&self, hw: HwQueue);
+
+    /// Nanoseconds since any fixed time. The queue uses it to measure how long threads wait for a lock: a thread that
+    /// finds a lock taken calls it, once in several such waits; never with `Access::Combining`. With the default, 0,
+    /// nothing is measured.
+    fn ticks(&self) -> u64 {
+        0
+    }
+}
+
+/// A host that wakes no thread, for single-threaded drivers that poll.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoHost;
+
+impl Host for NoHost {
+    fn wake_submitter(&self, _: SubmitterId) {}
+    fn wake_pump(&self, _: HwQueue) {}
+}

@@ -13,16 +13,15 @@ mod wait;
 
 use super::split::Splits;
 use super::throttle::Throttle;
-use crate::dispatch::engine::{Caller, Engine};
+use crate::dispatch::{Caller, Engine};
 #[cfg(feature = "compare")]
 use crate::elevator::plug::stage;
 use crate::elevator::plug::{Own, PLUG_REQUESTS, Plug};
 use crate::planted::Planted;
 use crate::shared::follow::Follow;
-use crate::shared::hub::Shard;
-use crate::shared::seats::{Ask, Parts};
+use crate::shared::hub::{Ask, Parts, Shard};
 use crate::shared::stats::SubmitterCounters;
-use crate::submission::root::Root;
+use crate::submission::Root;
 use crate::sync::{Arc, yield_now};
 use crate::{DeviceQueue, planted};
 use blkmq_core::{HwQueue, Instant, IoError, IoResult, Nanos, SubmitterId};

@@ -1,17 +1,17 @@
 //! The path of an I/O where the elevator is behind a lock: merge attempts, insertion, dispatch, and the work of threads
 //! that wait.
 
-use crate::dispatch::engine::{By, Caller, Engine};
 use crate::dispatch::gate::{Entered, Gate, Kept};
+use crate::dispatch::{By, Caller, Engine};
 use crate::elevator::plug::{Own, stage};
 use crate::elevator::runner::Runner;
 use crate::planted::Planted;
+use crate::shared::PumpMode;
 use crate::shared::duties::Duties;
 use crate::shared::follow::Look;
 use crate::shared::hub::Shard;
 use crate::shared::inflight::PluggedRequest;
 use crate::shared::modes::{DispatchMode, InsertMode, KickMode, MergeMode};
-use crate::shared::settings::PumpMode;
 use crate::shared::stats::SubmitterCounters;
 use crate::sync::{Kick, LockGuard, Ordering};
 use crate::{Access, Inflight, planted};

@@ -33,11 +33,10 @@ use crate::elevator::Place;
 use crate::elevator::plug::{Own, Staging, stage};
 use crate::planted::Planted;
 use crate::shared::duties::Ready;
-use crate::shared::hub::{Hub, Shard};
+use crate::shared::hub::{Ask, Hub, Shard};
 use crate::shared::inflight::PluggedRequest;
 #[cfg(feature = "compare")]
-use crate::shared::parking::Parked;
-use crate::shared::seats::Ask;
+use crate::shared::modes::Parked;
 use crate::sync::Consumer;
 #[cfg(feature = "compare")]
 use crate::sync::Ordering;

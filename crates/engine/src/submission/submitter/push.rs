@@ -3,8 +3,8 @@
 use super::Submitter;
 #[cfg(feature = "compare")]
 use crate::dispatch::compare::locked::Locked;
+use crate::shared::NoMerges;
 use crate::shared::inflight::PluggedRequest;
-use crate::shared::settings::NoMerges;
 use crate::shared::slots::{Bio, Claim};
 use crate::submission::io::{Io, Refusal, Refused};
 use crate::submission::split::is_data_list;

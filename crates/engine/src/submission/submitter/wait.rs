@@ -1,7 +1,7 @@
 //! The end of a wait: completions are reaped, also from a queue that has failed, and an idle thread may sleep once it
 //! has announced that and has checked for work again.
 //!
-//! The host decides how a thread sleeps and how it is woken; `dispatch/engine.rs` decides which thread to wake.
+//! The host decides how a thread sleeps and how it is woken; `dispatch/mod.rs` decides which thread to wake.
 
 use super::Submitter;
 use crate::planted;
