@@ -1,11 +1,11 @@
 //! The queue is reconfigured, frozen and quiesced while clients use it (`change.rs`): no I/O submitted in the meantime
 //! is stranded in the replaced queue.
 
-use super::device::Script;
-use super::model::{Client, Meddle, Model, max};
 use super::replan;
 use super::world::World;
 use crate::planted::Planted;
+use crate::shuttle_tests::world::Script;
+use crate::shuttle_tests::{Client, Meddle, Model, max};
 use crate::{Access, InsertMode, Modes, Plan, PumpMode, Queue};
 use blkmq_core::Nanos;
 use blkmq_sched::{Scope, deadline, none};

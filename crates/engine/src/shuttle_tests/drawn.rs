@@ -1,7 +1,7 @@
 //! Models with every parameter drawn from a seed: combinations that no author chose.
 
-use super::device::{Says, Script};
-use super::model::{Client, Leaves, Model, times};
+use crate::shuttle_tests::world::{Says, Script};
+use crate::shuttle_tests::{Client, Leaves, Model, times};
 use crate::{Access, KickMode, Modes, PumpMode, WriteCache};
 use blkmq_core::{IoFlags, Nanos, Rng};
 use blkmq_sched::{Scope, registry};

@@ -1,7 +1,7 @@
 //! The device sees the elevator's order (decision 0003): per hardware queue, requests arrive as they were picked.
 
-use super::device::{Arrivals, Script};
-use super::model::{Client, Model};
+use crate::shuttle_tests::world::{Arrivals, Script};
+use crate::shuttle_tests::{Client, Model};
 use crate::{Access, DispatchMode, Modes, PumpMode};
 use blkmq_core::{HwQueue, Nanos, RequestId};
 use blkmq_sched::{Bypass, Cx, Factory, Facts, Observed, Observer, Pick, Scheduler, Scope, none};
