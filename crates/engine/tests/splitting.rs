@@ -8,8 +8,7 @@ use blkmq_engine::{
     Access, Config, DeviceShape, Io, PLUG_REQUESTS, Queue, QueueStats, Refusal, Submitter,
     WriteCache,
 };
-use common::store::{DiskHandle, storing};
-use common::{accesses, assert_at_rest, config, drain, replan, shape, write};
+use common::{DiskHandle, accesses, assert_at_rest, config, drain, replan, shape, storing, write};
 
 const T0: Instant = Instant::ZERO;
 /// The capacity of the storing device.
