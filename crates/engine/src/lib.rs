@@ -115,11 +115,12 @@ pub use shared::modes::{
 pub use shared::{
     DEFAULT_SUBMITTERS, Host, MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES,
     MIN_NR_REQUESTS, NoHost, NoMerges, PumpMode, WriteCache,
-    board::GoalsStatus,
     hctx::{MAX_TAG_USERS, SharedTags},
     inflight::{Inflight, Verdict},
     slots::{BioRef, BioTable},
-    stats::{CancelStats, DeadlineStats, FlushStats, LockStats, MergeStats, QueueStats},
+    stats::{
+        CancelStats, DeadlineStats, FlushStats, GoalsStatus, LockStats, MergeStats, QueueStats,
+    },
 };
 pub use submission::{
     io::{Completion, Io, Refusal, Refused, Unsubmitted},

@@ -9,7 +9,7 @@ use crate::GoalsStatus;
 use crate::dispatch::compare::Run;
 use crate::dispatch::visit::{Outstanding, QueueTimes, SALVAGE_AGAIN};
 use crate::groups::{SlowIo, Wait};
-use crate::shared::board::Board;
+use crate::shared::stats::Board;
 use crate::shared::stats::QueueStats;
 use crate::submission::Root;
 use crate::submission::submitter::Submitter;

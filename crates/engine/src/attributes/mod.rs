@@ -25,7 +25,7 @@ use crate::plan::Plan;
 use crate::queue::Queue;
 use crate::reconfiguration::change::Change;
 use crate::shared::PumpMode;
-use crate::shared::board::Board;
+use crate::shared::stats::Board;
 use blkmq_core::HwQueue;
 use blkmq_sched::{Factory, OptionError, Shape, Unit as Count};
 use std::borrow::Cow;

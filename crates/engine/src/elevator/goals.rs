@@ -7,8 +7,8 @@
 use super::lobby::Lobby;
 use super::slot_table::SlotTable;
 use crate::elevator::Done;
-use crate::shared::board::{Board, Prospect};
 use crate::shared::stats::ElevatorCounters;
+use crate::shared::stats::{Board, Prospect};
 use crate::sync::{Arc, Lever};
 use crate::trace::Tap;
 use blkmq_core::{Instant, IoMeta, Nanos, RequestId};

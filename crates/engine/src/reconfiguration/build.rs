@@ -12,7 +12,6 @@ use crate::elevator::runner::{Lane, Runner};
 use crate::elevator::{Budgets, Elevator};
 use crate::plan::Plan;
 use crate::plan::config::Watchers;
-use crate::shared::board::{Board, Prospect};
 use crate::shared::common::{Common, ElevatorEnv};
 use crate::shared::hctx::{Hctx, Membership, Tags};
 use crate::shared::hub::{Completions, Hub, Lasting, Shard};
@@ -20,6 +19,7 @@ use crate::shared::inflight::PluggedRequest;
 #[cfg(feature = "compare")]
 use crate::shared::modes::{Parked, ShardModes};
 use crate::shared::stats::ElevatorCounters;
+use crate::shared::stats::{Board, Prospect};
 use crate::sync::{AlarmRef, Arc, Budget, Level, Pending, Restart, Sleepers, ring};
 use crate::{DeviceShape, GroupTree, Inflight, MAX_GROUPS, PumpMode, WriteCache, elevator};
 use blkmq_core::SubmitterId;

@@ -7,7 +7,6 @@
 
 use crate::groups::{Ledger, Meters};
 use crate::planted::Planted;
-use crate::shared::board::{Board, Prospect};
 use crate::shared::common::Common;
 use crate::shared::duties::Duties;
 use crate::shared::follow::Lead;
@@ -16,6 +15,7 @@ use crate::shared::inflight::PluggedRequest;
 #[cfg(feature = "compare")]
 use crate::shared::modes::ShardModes;
 use crate::shared::slots::{Aside, Bio, BioReceiver, BioSender, Credit, Finish};
+use crate::shared::stats::{Board, Prospect};
 use crate::shared::stats::{ElevatorCounters, SubmitterCounters};
 use crate::sync::{
     Alarm, Arc, Attendance, Budget, Control, Mark, Mutex, MutexGuard, Ordering, Pending,

@@ -1,7 +1,6 @@
 //! The words and tables that the threads of a queue share. The code that acts on them is in the other folders.
 //! The settings that all parts of the engine use are here, and [`Host`].
 
-pub(crate) mod board;
 pub(crate) mod common;
 pub(crate) mod duties;
 pub(crate) mod follow;

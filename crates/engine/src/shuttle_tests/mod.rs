@@ -18,7 +18,6 @@ mod complete;
 mod drawn;
 mod flush;
 mod locked;
-mod order;
 mod sleepers;
 mod world;
 
