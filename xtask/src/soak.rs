@@ -77,7 +77,8 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         Job::Replay(line) => lab().arg("--replay").arg(line).run(),
         Job::Seeds { first, until, begin } => {
             seeds(first, until, begin)?;
-            let races = Cmd::new("cargo test -p blkmq-engine --test all -- timeouts::s16_19_whatever");
+            let races =
+                Cmd::new("cargo test -p blkmq-engine --test all -- timeouts::s16_19_whatever");
             races.arg("--nocapture").env("BLKMQ_RACE_SEEDS", RACES.to_string()).run_tests()?;
             let stress = Cmd::new("cargo test -p blkmq-device --test all -- stress::");
             stress.env("BLKMQ_STRESS_IOS", STRESS_IOS).run_tests()?;

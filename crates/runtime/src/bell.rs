@@ -1,4 +1,5 @@
-//! A bell: the thing that one thread sleeps on and by which other threads wake it.
+//! Bells, on which threads sleep and by which other threads wake them: the bell of one thread, and those of a queue, one for
+//! each submitter and one for each pump, with the engine's view of them.
 //!
 //! Where there is nothing else to watch, that is thread parking. Where a device has a descriptor to watch
 //! ([`event_fd`]), it is poll(2) on that descriptor and on an eventfd of the thread's own.
@@ -15,18 +16,22 @@
 //! [`event_fd`]: blkmq_engine::DeviceQueue::event_fd
 
 #[cfg(target_os = "linux")]
-use crate::port;
-use crate::port::Mutex;
-use crate::port::thread::{self, Thread};
+pub(crate) use linux::DeviceFds;
+
+use crate::Clock;
 #[cfg(target_os = "linux")]
-use blkmq_engine::Berth;
+use crate::port;
+use crate::port::thread::{self, Thread};
+use crate::port::{Mutex, MutexGuard, available_cpus};
+use blkmq_core::{HwQueue, Payload, SubmitterId};
+use blkmq_engine::{Another, Config, Host, PumpMode, Submitter};
+#[cfg(target_os = "linux")]
+use blkmq_engine::{Berth, DeviceQueue};
 #[cfg(target_os = "linux")]
 use nix::sys::eventfd::EventFd;
-#[cfg(target_os = "linux")]
-use std::sync::Arc;
-
-#[cfg(target_os = "linux")]
-pub(crate) use linux::DeviceFds;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 /// The bell of one sleeper: of a client, on whatever thread that is used, or of a pump thread.
 pub(crate) enum Bell {
@@ -222,5 +227,287 @@ mod linux {
             }
             Ok(all.0)
         }
+    }
+}
+
+/// The bells of one queue's threads, and the devices that some of them watch while they sleep.
+///
+/// The bell of a submitter is made when a client first has its number.
+pub(crate) struct Threads {
+    submitters: Box<[OnceLock<Arc<Bell>>]>,
+    pumps: Box<[Bell]>,
+    pump_mode: PumpMode,
+    /// Which of the clients that sleep watch the devices.
+    pub(crate) post: Post,
+    #[cfg(target_os = "linux")]
+    pub(crate) devices: DeviceFds,
+}
+
+impl Threads {
+    /// For the queue that `config` describes; duplicates the descriptors of its device queues.
+    pub(crate) fn new<P>(config: &Config<P>) -> io::Result<Arc<Self>> {
+        #[cfg(target_os = "linux")]
+        let devices = DeviceFds::of(&config.queues)?;
+        #[cfg(target_os = "linux")]
+        let new = if devices.is_empty() { || Ok(Bell::thread()) } else { Bell::event };
+        #[cfg(not(target_os = "linux"))]
+        let new = || Ok(Bell::thread());
+        let pumps = match config.pump {
+            PumpMode::Inline | PumpMode::Thread => config.device.hw_queues,
+            PumpMode::Owner => 0,
+        };
+        let threads = Self {
+            submitters: (0..config.submitters).map(|_| OnceLock::new()).collect(),
+            pumps: (0..pumps).map(|_| new()).collect::<io::Result<_>>()?,
+            pump_mode: config.pump,
+            post: Post::new(config.submitters, available_cpus()),
+            #[cfg(target_os = "linux")]
+            devices,
+        };
+        #[cfg(target_os = "linux")]
+        if config.pump == PumpMode::Owner {
+            for (id, queue) in (0..).map(SubmitterId).zip(&config.queues) {
+                threads.set_berth(id, &**queue)?;
+            }
+        }
+        Ok(Arc::new(threads))
+    }
+
+    /// Makes the resources on which the submitter sleeps, unless they are there: the bell, and with it the lane to the
+    /// device that `another` makes, if submitters have lanes.
+    pub(crate) fn prepare<P: Payload>(
+        &self,
+        submitter: &mut Submitter<P>,
+        another: Option<&Another<P>>,
+    ) -> io::Result<()> {
+        let place = &self.submitters[usize::from(submitter.id().0)];
+        if place.get().is_some() {
+            return Ok(());
+        }
+        #[cfg(target_os = "linux")]
+        if self.pump_mode == PumpMode::Owner {
+            let another = another.expect("a queue with lanes has been given all, or can make them");
+            let lane = another()?;
+            self.set_berth(submitter.id(), &*lane)?;
+            submitter.install_lane(lane);
+            return Ok(());
+        }
+        let _ = another;
+        #[cfg(target_os = "linux")]
+        let bell = if self.devices.is_empty() { Bell::thread() } else { Bell::event()? };
+        #[cfg(not(target_os = "linux"))]
+        let bell = Bell::thread();
+        place.get_or_init(|| Arc::new(bell));
+        Ok(())
+    }
+
+    #[cfg(target_os = "linux")]
+    fn set_berth<P>(&self, id: SubmitterId, lane: &dyn DeviceQueue<P>) -> io::Result<()> {
+        let berth = lane.berth().expect("a device with lanes has places to sleep on")?;
+        self.submitters[usize::from(id.0)].get_or_init(|| Arc::new(Bell::Berth(berth)));
+        Ok(())
+    }
+
+    /// The number of threads that only pump hardware queues.
+    pub(crate) fn pump_threads(&self) -> u16 {
+        match self.pump_mode {
+            PumpMode::Inline | PumpMode::Owner => 0,
+            PumpMode::Thread => self.pumps.len() as u16,
+        }
+    }
+
+    /// Returns whether threads sleep on the devices themselves.
+    pub(crate) fn watch_devices(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        return !self.devices.is_empty();
+        #[cfg(not(target_os = "linux"))]
+        false
+    }
+
+    /// The hardware queues that a submitter watches: with pump threads none. Otherwise all, because the other clients
+    /// of its elevator may sleep while its own requests are at the device; and the number of hardware queues that one
+    /// elevator serves may change while it sleeps.
+    pub(crate) fn watched_by_submitters(&self) -> Range<u16> {
+        match self.pump_mode {
+            PumpMode::Thread | PumpMode::Owner => 0..0,
+            PumpMode::Inline => 0..self.pumps.len() as u16,
+        }
+    }
+
+    /// The bell of a submitter that has been [prepared](Self::prepare).
+    pub(crate) fn submitter(&self, id: SubmitterId) -> &Arc<Bell> {
+        self.submitters[usize::from(id.0)].get().expect("a client has a bell")
+    }
+
+    pub(crate) fn pump(&self, hw: HwQueue) -> &Bell {
+        &self.pumps[usize::from(hw.0)]
+    }
+
+    /// Wakes the thread that waits as this submitter, or makes it return immediately when it parks next.
+    pub(crate) fn wake_submitter(&self, id: SubmitterId) {
+        // No thread waits as one that has no bell.
+        if let Some(bell) = self.submitters[usize::from(id.0)].get() {
+            bell.ring();
+        }
+    }
+
+    pub(crate) fn wake_all_pumps(&self) {
+        self.pumps.iter().for_each(Bell::ring);
+    }
+}
+
+/// The engine's view of [`Threads`], with the clock by which the engine measures waits for locks.
+pub(crate) struct ThreadHost {
+    pub(crate) threads: Arc<Threads>,
+    pub(crate) clock: Clock,
+}
+
+impl Host for ThreadHost {
+    fn wake_submitter(&self, submitter: SubmitterId) {
+        self.threads.wake_submitter(submitter);
+    }
+
+    fn wake_pump(&self, hw: HwQueue) {
+        self.threads.pump(hw).ring();
+    }
+
+    fn ticks(&self) -> u64 {
+        self.clock.now().as_nanos()
+    }
+}
+
+/// How a client sleeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// On its bell and on the devices.
+    Watching,
+    /// On its bell alone.
+    Asleep,
+}
+
+/// The places of all clients of a queue.
+///
+/// A device's descriptor wakes all threads that watch it, and most completions are for one of them. So where many
+/// sleep, one watches, and the others sleep on their own bells: a completion wakes the thread that watches, which
+/// reaps it, and rings the client that it is for. As many threads as there are CPUs may watch as long as no thread
+/// sleeps without watching: each then wakes directly, without another on the way.
+#[derive(Debug)]
+pub(crate) struct Post(Mutex<Places>);
+
+impl Post {
+    /// For submitters with numbers below `submitters`, of which `at_once` may watch while no other sleeps.
+    pub(crate) fn new(submitters: u16, at_once: u16) -> Self {
+        Self(Mutex::new(Places::new(submitters, at_once)))
+    }
+
+    /// A client is about to sleep; it has announced that it parks, and has looked for work after that.
+    pub(crate) fn lie_down(&self, id: SubmitterId) -> Place {
+        self.places().lie_down(id)
+    }
+
+    /// The client has slept in that place. True if it has the duty now.
+    pub(crate) fn get_up(&self, id: SubmitterId, place: Place) -> bool {
+        self.places().get_up(id, place)
+    }
+
+    /// A client that has the duty does not lie down again for now. Returns the client whose bell the caller must ring.
+    pub(crate) fn leave(&self) -> Option<SubmitterId> {
+        self.places().leave()
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.0.lock().expect("no code of others runs under the lock")
+    }
+}
+
+/// The state behind the mutex. Allocates nothing after creation.
+#[derive(PartialEq, Eq, Debug)]
+struct Places {
+    at_once: u16,
+    watching: u16,
+    /// A bit for each client that sleeps without watching, and their number.
+    asleep: Box<[u64]>,
+    sleepers: u16,
+    /// A sleeper that was called to get up for the duty.
+    called: Option<SubmitterId>,
+}
+
+impl Places {
+    fn new(submitters: u16, at_once: u16) -> Self {
+        let words = usize::from(submitters).div_ceil(64);
+        let asleep = vec![0; words].into_boxed_slice();
+        Self { at_once, watching: 0, asleep, sleepers: 0, called: None }
+    }
+
+    fn lie_down(&mut self, id: SubmitterId) -> Place {
+        if self.watching == 0 || (self.sleepers == 0 && self.watching < self.at_once) {
+            self.watching += 1;
+            return Place::Watching;
+        }
+        self.asleep[usize::from(id.0 / 64)] |= 1 << (id.0 % 64);
+        self.sleepers += 1;
+        Place::Asleep
+    }
+
+    fn get_up(&mut self, id: SubmitterId, place: Place) -> bool {
+        if place == Place::Watching {
+            self.watching -= 1;
+            return true;
+        }
+        self.asleep[usize::from(id.0 / 64)] &= !(1 << (id.0 % 64));
+        self.sleepers -= 1;
+        let was_called = self.called == Some(id);
+        if was_called {
+            self.called = None;
+        }
+        was_called
+    }
+
+    fn leave(&mut self) -> Option<SubmitterId> {
+        if self.watching > 0 || self.called.is_some() {
+            return None;
+        }
+        let (at, word) = self.asleep.iter().enumerate().find(|(_, word)| **word != 0)?;
+        self.called = Some(SubmitterId(at as u16 * 64 + word.trailing_zeros() as u16));
+        self.called
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: SubmitterId = SubmitterId(0);
+
+    const B: SubmitterId = SubmitterId(70);
+
+    const C: SubmitterId = SubmitterId(3);
+
+    #[test]
+    fn with_no_more_threads_than_cpus_each_watches() {
+        let mut places = Places::new(80, 2);
+        let mut lie_down = |id| places.lie_down(id);
+        assert_eq!((lie_down(A), lie_down(B)), (Place::Watching, Place::Watching));
+        assert_eq!(lie_down(C), Place::Asleep);
+        // From now on one of them does.
+        assert!(places.get_up(A, Place::Watching));
+        assert_eq!(places.lie_down(A), Place::Asleep);
+        assert_eq!(places.leave(), None, "B watches");
+        assert!(places.get_up(B, Place::Watching));
+        assert_eq!(places.lie_down(B), Place::Watching);
+    }
+
+    #[test]
+    fn one_that_leaves_calls_a_sleeper_if_no_thread_watches() {
+        let mut places = Places::new(80, 1);
+        assert_eq!(places.lie_down(A), Place::Watching);
+        assert_eq!((places.lie_down(B), places.lie_down(C)), (Place::Asleep, Place::Asleep));
+        assert!(places.get_up(A, Place::Watching));
+        assert_eq!(places.leave(), Some(C));
+        assert_eq!(places.leave(), None, "one is enough");
+        assert!(!places.get_up(B, Place::Asleep), "it was woken for something else");
+        assert!(places.get_up(C, Place::Asleep));
+        assert_eq!(places.leave(), None, "no thread sleeps");
+        assert_eq!(places, Places::new(80, 1));
     }
 }

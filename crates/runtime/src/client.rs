@@ -1,13 +1,12 @@
 //! [`Client`]: a submitter as a completion queue with cookies, with a clock and a way to wait.
 
 use crate::Clock;
-use crate::host::Threads;
+use crate::bell::Threads;
 use crate::planted::{self, Planted};
 use crate::port::{spin_loop, thread::yield_now};
-use crate::pump_thread::PumpThreads;
-use crate::seat::Seat;
 use crate::stall::Stalls;
 use crate::waiting::{AWAKE_FOR, Looks, Pause, Waiting};
+use crate::waiting::{PumpThreads, Seat};
 use blkmq_core::{Instant, Nanos, Payload, SubmitterId};
 use blkmq_engine::{Awaited, Completion, Io, NoSubmitterLeft, Refused, Submitter};
 use std::fmt;

@@ -40,38 +40,29 @@
 #![forbid(unsafe_code)]
 
 mod bell;
-mod changing;
 mod client;
 mod clock;
 mod control;
 mod group;
-mod host;
 mod placement;
 mod planted;
 mod port;
-mod pump_thread;
 mod reactor;
-mod seat;
 mod service;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
 mod stall;
-mod still_held;
 mod submit_error;
 mod waiting;
-pub use changing::Changing;
 #[cfg(target_os = "linux")]
 pub use client::outside::{Sleep, wait_any};
 pub use client::{Batch, Blocking, CallError, Canceller, Client, ClientError};
 pub use clock::{Clock, wall_clock_millis};
+pub use control::Changing;
 pub use group::{GroupGuard, GroupOptions};
 pub use placement::{Placement, available_cpus, bind_thread, numa_nodes, usable_cpus};
-pub use reactor::{
-    Answer, Closed, Handle, NotTaken, Permit, Reactor, ReactorError, Reserving, Submitted,
-    Unavailable,
-};
+pub use reactor::{Closed, Handle, Permit, Reactor, ReactorError, Reserving, Submitted};
 pub use service::{Service, ServiceError};
 pub use stall::{Event, Observer, Resumed, STALL_AFTER, Stall};
-pub use still_held::StillHeld;
-pub use submit_error::{SubmitError, SubmitErrorKind};
+pub use submit_error::{Answer, NotTaken, StillHeld, SubmitError, SubmitErrorKind, Unavailable};
 pub use waiting::Waiting;

@@ -172,7 +172,7 @@ mod tests {
     fn clocks_have_one_file() {
         let code = "fn f() { std::time::Instant::now(); }";
         assert_eq!(count("crates/lab/src/world.rs", code), 1);
-        assert_eq!(count("crates/runtime/src/pump_thread.rs", code), 1);
+        assert_eq!(count("crates/runtime/src/waiting.rs", code), 1);
         assert_eq!(count("crates/runtime/src/clock.rs", code), 0);
         assert_eq!(count("crates/cli/src/main.rs", "fn f() { SystemTime::now(); }"), 1);
     }
@@ -187,7 +187,7 @@ mod tests {
         let code = "fn f() { std::thread::spawn(g); }";
         assert_eq!(count("crates/engine/src/queue.rs", code), 1);
         assert_eq!(count("crates/lab/src/world.rs", "fn f() { thread::scope(g); }"), 1);
-        assert_eq!(count("crates/runtime/src/host.rs", "fn f() { thread::spawn(g); }"), 0);
+        assert_eq!(count("crates/runtime/src/bell.rs", "fn f() { thread::spawn(g); }"), 0);
         assert_eq!(count("crates/engine/tests/a.rs", code), 0);
         let module = format!("#[cfg(test)]\nmod tests {{ {code} }}");
         assert_eq!(count("crates/engine/src/queue.rs", &module), 0);
@@ -199,14 +199,14 @@ mod tests {
         assert_eq!(count("crates/engine/src/queue.rs", code), 1);
         assert_eq!(count("crates/sched/src/none.rs", "use core::sync::atomic::AtomicU32;"), 1);
         assert_eq!(count("crates/engine/src/sync/mod.rs", code), 0);
-        assert_eq!(count("crates/runtime/src/host.rs", code), 0);
+        assert_eq!(count("crates/runtime/src/bell.rs", code), 0);
     }
 
     #[test]
     fn waits_of_the_runtime_go_through_its_port() {
         let code = "fn f() { std::thread::park(); std::hint::spin_loop(); }";
-        assert_eq!(count("crates/runtime/src/seat.rs", code), 2);
-        assert_eq!(count("crates/runtime/src/port/kernel.rs", code), 0);
+        assert_eq!(count("crates/runtime/src/waiting.rs", code), 2);
+        assert_eq!(count("crates/runtime/src/port/mod.rs", code), 0);
         assert_eq!(count("crates/runtime/tests/a.rs", code), 0);
         assert_eq!(count("crates/server/src/worker/spin.rs", code), 0);
     }

@@ -2,7 +2,7 @@
 
 use super::{Client, Summons};
 use crate::SubmitErrorKind;
-use crate::host::Threads;
+use crate::bell::Threads;
 use crate::planted::{self, Planted};
 use crate::port::Mutex;
 use blkmq_core::{InSectors, IoError, IoResult, Payload, SubmitterId};

@@ -14,8 +14,8 @@
 //! work afterwards: the check finds an event that came before it, and a later event makes the descriptor ready again.
 //! The check leaves nothing behind, because it takes all completions.
 
-use super::ends::{Ends, Entered};
 use super::turn::{Rest, Turns};
+use crate::reactor::{Ends, Entered};
 use blkmq_core::{Instant, Payload};
 use std::future::Future;
 use std::io;

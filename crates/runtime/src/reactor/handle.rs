@@ -1,9 +1,8 @@
 //! The callers' end of a reactor: callbacks, futures, and permits. A permit is a place in the inbox that is reserved
 //! before there is an I/O. For any thread, any executor, any number of clones.
 
-use super::answer::{Answer, NotTaken, Unavailable};
 use super::shared::{Lanes, Shared};
-use crate::submit_error::SubmitError;
+use crate::submit_error::{Answer, NotTaken, SubmitError, Unavailable};
 use blkmq_engine::{Io, Unsubmitted};
 use std::fmt;
 use std::future::Future;

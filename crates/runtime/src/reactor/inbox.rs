@@ -51,12 +51,11 @@
 //! again. While the reactor is awake, callers that put I/Os in make no system call. Without credit for more I/Os, the
 //! reactor parks without being `asleep`: it is woken by a completion, or by a cancellation, for which it is `parked`.
 
-use super::answer::{Answer, Unavailable};
 use super::slab::Slab;
 use crate::Client;
 use crate::client::kept::Kind;
 use crate::planted::{self, Planted};
-use crate::submit_error::SubmitError;
+use crate::submit_error::{Answer, SubmitError, Unavailable};
 use blkmq_core::{IoError, Payload};
 use blkmq_engine::{Completion, Io, Unsubmitted};
 use std::collections::{BTreeMap, VecDeque};

@@ -4,35 +4,36 @@
 //! data that both ends share. A thread does everything inline, elevator, pumps and delivery, so an I/O changes threads
 //! once in each direction, and any executor will do. Tasks do the same on the workers of their runtime (`driver.rs`),
 //! so an I/O need not change threads.
+//!
+//! [`Ends`] counts the threads and tasks of a reactor, for callers that wait until all have ended.
 
-mod answer;
 #[cfg(all(target_os = "linux", feature = "tokio"))]
 mod driver;
-mod ends;
 mod handle;
 mod inbox;
 mod shared;
 mod slab;
 mod turn;
 
-pub use answer::{Answer, NotTaken, Unavailable};
-pub use ends::Closed;
 pub use handle::{Handle, Permit, Reserving, Submitted};
 
-use crate::host::Threads;
+use crate::bell::Threads;
 use crate::port::thread::{self, JoinHandle};
-use crate::pump_thread::PumpThreads;
 use crate::stall::Stalls;
+use crate::waiting::PumpThreads;
 use crate::{Client, ClientError, Clock, StillHeld, Waiting};
 use blkmq_core::{Nanos, Payload};
 use blkmq_engine::{NoSubmitterLeft, Queue, Submitter};
 #[cfg(all(target_os = "linux", feature = "tokio"))]
 use driver::Driver;
-use ends::Ends;
 use shared::{Lanes, Shared};
 use std::fmt;
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use turn::Turns;
 
 /// The parts that a reactor is made from.
@@ -268,6 +269,164 @@ fn is_within_a_runtime() -> bool {
     false
 }
 
-#[cfg(test)]
-#[cfg(not(shuttle))]
-mod tests;
+/// The number of threads and tasks that have not ended.
+#[derive(Default)]
+pub(super) struct Ends {
+    running: Mutex<Running>,
+    none_left: Condvar,
+}
+
+#[derive(Default)]
+struct Running {
+    left: usize,
+    /// The waker of the future that waits for the last end.
+    waker: Option<Waker>,
+}
+
+impl Ends {
+    /// Counts a thread or task in, until the guard is dropped.
+    fn enter(self: &Arc<Self>) -> Entered {
+        self.lock().left += 1;
+        Entered(Arc::clone(self))
+    }
+
+    /// Waits until all have ended.
+    #[cfg(all(target_os = "linux", feature = "tokio"))]
+    pub(super) fn wait(&self) {
+        drop(self.none_left.wait_while(self.lock(), |running| running.left > 0));
+    }
+
+    /// Waits until all have ended, for `within` at most. Returns whether all have ended.
+    fn wait_for(&self, within: Nanos) -> bool {
+        let within = Duration::from_nanos(within.0);
+        let over = self.none_left.wait_timeout_while(self.lock(), within, |it| it.left > 0);
+        over.expect(COUNTS).0.left == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().expect(COUNTS)
+    }
+}
+
+/// The reason why the count is never poisoned.
+const COUNTS: &str = "counting does not panic";
+
+/// The guard of a thread or task that has not ended.
+pub(super) struct Entered(Arc<Ends>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut running = self.0.lock();
+        running.left -= 1;
+        if running.left == 0 {
+            self.0.none_left.notify_all();
+            let waker = running.waker.take();
+            drop(running);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// The end of a reactor; see [`Reactor::closed`](crate::Reactor::closed). Ready when every answer is delivered and
+/// every thread or task has ended. Dropping the future does not affect them.
+#[must_use = "a future does nothing unless it is awaited; the reactor is closed all the same"]
+pub struct Closed(pub(super) Arc<Ends>);
+
+impl fmt::Debug for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Closed").field("left", &self.0.lock().left).finish()
+    }
+}
+
+impl Future for Closed {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // Foreign code, so it is called outside the lock.
+        let waker = cx.waker().clone();
+        let mut running = self.0.lock();
+        if running.left == 0 {
+            return Poll::Ready(());
+        }
+        let old = running.waker.replace(waker);
+        drop(running);
+        drop(old);
+        Poll::Pending
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    //! A reactor that never spins: it parks whenever it has no work, so each wake-up has to arrive.
+
+    use super::*;
+    use blkmq_core::Op;
+    use blkmq_device::{MachineShape, registry};
+    use blkmq_engine::{Io, PumpMode, Queue};
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    struct Unpark(thread::Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    fn block_on<F: Future>(future: F) -> F::Output {
+        let mut future = pin!(future);
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        loop {
+            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(output) => return output,
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
+
+    fn parking_reactor(device: &str, pump: PumpMode, depth: u32) -> Reactor<u64> {
+        let machine = MachineShape { cpus: 2, nodes: 1 };
+        let mut config = registry::parse(device, &machine).unwrap().config();
+        (config.pump, config.depth) = (pump, depth);
+        let threads = Threads::new(&config).unwrap();
+        let clock = Clock::start();
+        config.host = Box::new(crate::bell::ThreadHost { threads: Arc::clone(&threads), clock });
+        let queue = Queue::new(config).unwrap();
+        let start =
+            || PumpThreads::start(&queue, 1, clock, &threads, crate::Placement::Anywhere).unwrap();
+        let pumps = (pump == PumpMode::Thread).then(start).map(Arc::new);
+        let waiting = Waiting { spins: 0, rounds: 0, yields: 0 };
+        let mut submitter = queue.submitter().unwrap();
+        threads.prepare(&mut submitter, None).unwrap();
+        let stalls = Stalls::new(crate::stall::Settings::default(), queue.clone());
+        Reactor::start(Launch { submitter, clock, waiting, threads, pumps, stalls }).unwrap()
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_by_a_reactor_that_parks_every_time() {
+        // The second device completes later than a thread would spin for, so that the reactor also parks with I/Os in
+        // flight.
+        for device in ["null,irqmode=0", "null,irqmode=2,completion_nsec=100000"] {
+            for pump in [PumpMode::Inline, PumpMode::Thread] {
+                for depth in [1, 4] {
+                    let reactor = parking_reactor(device, pump, depth);
+                    thread::scope(|scope| {
+                        for nth in 0..3 {
+                            let handle = reactor.handle();
+                            scope.spawn(move || {
+                                for n in 0..200 {
+                                    let io = Io::new(Op::Read, n * 64, 8, nth, n);
+                                    assert_eq!(block_on(handle.submit(io)).unwrap().payload, n);
+                                }
+                            });
+                        }
+                    });
+                }
+            }
+        }
+    }
+}

@@ -8,7 +8,7 @@
 //! of a worker share a mutex that no other thread takes, and their I/Os stay on that worker.
 
 use super::inbox::{Call, Inbox};
-use crate::host::Threads;
+use crate::bell::Threads;
 use crate::planted::{self, Planted};
 use crate::port::{Mutex, MutexGuard};
 use blkmq_core::SubmitterId;

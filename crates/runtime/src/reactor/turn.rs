@@ -2,13 +2,17 @@
 //!
 //! [`Turns::run`] is the loop of a thread; `driver.rs` has the loop of a task. [`Client`] does the waiting, and
 //! [`Inbox`](super::inbox::Inbox) knows the receiver of each answer.
+//! A task collects completions and prepares to sleep, but never waits.
 
-use super::answer::Answer;
 use super::inbox::{Delivery, cancelled};
 use super::shared::Shared;
 use crate::Client;
 use crate::client::Summons;
-use crate::submit_error::SubmitError;
+use crate::submit_error::{Answer, SubmitError};
+#[cfg(all(target_os = "linux", feature = "tokio"))]
+use crate::{Sleep, waiting::AWAKE_FOR};
+#[cfg(all(target_os = "linux", feature = "tokio"))]
+use blkmq_core::Instant;
 use blkmq_core::Payload;
 use blkmq_engine::{Io, Refusal, Unsubmitted};
 use std::collections::VecDeque;
@@ -16,11 +20,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
-
-#[cfg(all(target_os = "linux", feature = "tokio"))]
-mod task;
-#[cfg(all(target_os = "linux", feature = "tokio"))]
-pub(super) use task::Rest;
 
 /// The state of a reactor. Its lists have room for a whole depth of I/Os.
 pub(super) struct Turns<P> {
@@ -225,4 +224,76 @@ impl<P: Payload> Turns<P> {
 /// The ticket of a completion, and its answer.
 fn answer<P>(completion: blkmq_engine::Completion<P>) -> (u32, Answer<P>) {
     (completion.cookie as u32, Ok(completion))
+}
+
+/// How a task may rest after a turn.
+#[cfg(all(target_os = "linux", feature = "tokio"))]
+pub(super) enum Rest {
+    /// Not at all: there may be work.
+    None,
+    /// Not at all, but other tasks may run before the work that is due soon.
+    Soon,
+    /// Until a caller wakes it through the inbox.
+    Idle,
+    /// Until a caller wakes it, the client's descriptor is readable, or the client's clock reaches `at`.
+    /// [`end_wait`](Turns::end_wait) must follow.
+    Until { at: Option<Instant>, now: Instant },
+}
+
+#[cfg(all(target_os = "linux", feature = "tokio"))]
+impl<P: Payload> Turns<P> {
+    pub(super) fn client(&mut self) -> &mut Client<P> {
+        &mut self.client
+    }
+
+    /// Returns whether tasks that were answered in this turn may submit more than one I/O.
+    pub(super) fn expects_more(&self) -> bool {
+        self.answered > 1 && self.fresh.is_empty()
+    }
+
+    /// Collects completions without waiting. Returns whether there are answers to deliver.
+    pub(super) fn look(&mut self) -> bool {
+        let Self { client, done, .. } = self;
+        client.work();
+        client.reap(u32::MAX, |completion| done.push(answer(completion)));
+        self.take_refused();
+        !self.done.is_empty()
+    }
+
+    /// Prepares to sleep. Leaves `waker` in the inbox if that has none.
+    pub(super) fn prepare(&mut self, waker: &mut Option<Waker>) -> Rest {
+        if !self.done.is_empty() {
+            // Refused and cancelled I/Os have their answers already.
+            return Rest::None;
+        }
+        let Self { client, shared, fresh, .. } = self;
+        let depth = client.depth();
+        // I/Os that wait for credit use up all returned credit.
+        let in_flight = if fresh.is_empty() { client.in_flight() } else { depth };
+        if shared.lock().listen_as(in_flight, depth, waker) {
+            return Rest::None;
+        }
+        if in_flight == 0 {
+            return Rest::Idle;
+        }
+        let at = match client.prepare_wait() {
+            Sleep::No => return Rest::None,
+            Sleep::Until(at) => at,
+        };
+        let now = client.clock().now();
+        if at.is_some_and(|at| at - now <= AWAKE_FOR) {
+            client.end_wait_without_event();
+            return Rest::Soon;
+        }
+        Rest::Until { at, now }
+    }
+
+    /// Ends a wait. `event`: whether the descriptor had an event.
+    pub(super) fn end_wait(&mut self, event: bool) {
+        if event {
+            self.client.end_wait();
+        } else {
+            self.client.end_wait_without_event();
+        }
+    }
 }
