@@ -113,8 +113,9 @@ pub use shared::modes::{
     Access, DispatchMode, EffectiveModes, InsertMode, KickMode, MergeMode, Modes,
 };
 pub use shared::{
-    DEFAULT_SUBMITTERS, Host, MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES,
-    MIN_NR_REQUESTS, NoHost, NoMerges, PumpMode, WriteCache,
+    DEFAULT_SUBMITTERS, MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES,
+    MIN_NR_REQUESTS, NoMerges, PumpMode, WriteCache,
+    duties::{Host, NoHost},
     hctx::{MAX_TAG_USERS, SharedTags},
     inflight::{Inflight, Verdict},
     slots::{BioRef, BioTable},

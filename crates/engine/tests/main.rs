@@ -9,7 +9,6 @@ mod change;
 mod common;
 mod contention;
 mod dispatch;
-mod event_fd;
 mod flush;
 mod goals;
 mod group_stats;

@@ -9,10 +9,10 @@
 //! after the request has been given up. `BLKMQ_RACE_SEEDS` is the number of seeds to run; `cargo xtask soak` runs a
 //! million. A failure prints its seed, which `BLKMQ_RACE_FIRST` repeats.
 
-use crate::common::fated::{
-    Attempt, End, Event, Fate, HW, Oracle, Outcome, Says, fated, ok, scripted,
+use crate::common::{
+    Attempt, End, Event, Fate, HW, Oracle, Outcome, Says, accesses, assert_at_rest, config,
+    deadline, fated, ok, scripted, shape, submit_each, write,
 };
-use crate::common::{accesses, assert_at_rest, config, deadline, shape, submit_each, write};
 use blkmq_core::{HwQueue, Instant, IoError, IoResult, Nanos, Op, Owner, Rng};
 use blkmq_engine::{
     Access, Busy, Config, ConfigError, DEFAULT_TIMEOUT, DeviceShape, GroupSpec, GroupTree, Io,

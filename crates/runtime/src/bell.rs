@@ -1,5 +1,5 @@
-//! Bells, on which threads sleep and by which other threads wake them: the bell of one thread, and those of a queue, one for
-//! each submitter and one for each pump, with the engine's view of them.
+//! Bells, on which threads sleep and by which other threads wake them: the bell of one thread, and those of a queue, one
+//! for each submitter and one for each pump, with the engine's view of them.
 //!
 //! Where there is nothing else to watch, that is thread parking. Where a device has a descriptor to watch
 //! ([`event_fd`]), it is poll(2) on that descriptor and on an eventfd of the thread's own.

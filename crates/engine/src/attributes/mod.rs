@@ -313,6 +313,8 @@ fn read_scheduler(plan: &Plan, attribute: &blkmq_sched::Attribute) -> String {
     value.unwrap_or_else(|| plan.options.get(attribute.name)).to_string()
 }
 
+/// [`Options`](blkmq_sched::Options) has the names, the ranges and the parsing: numbers out of range are clamped, as in
+/// sysfs.
 fn write_scheduler(
     plan: &Plan,
     attribute: &blkmq_sched::Attribute,

@@ -317,7 +317,7 @@ impl Crowd {
     }
 }
 
-/// The account of an elevator.
+/// The account of an elevator: which groups wait, and for which. It is evidence when a tenant complains.
 ///
 /// A group waits while an I/O of it is here and not at the device: held by the policy, between two steps of a flush
 /// sequence, or waiting for a slot. It waits behind the groups that have requests at the device, its own among them, and

@@ -1,9 +1,9 @@
 //! Sleepers: each thread that waits is woken in time for all of its work, whichever thread has it.
 //!
-//! A parked submitter, a client beside a pump thread per hardware queue, one with a lane of its own to the device, and an
-//! elevator that waits for a budget, a tag or a token that another one returns. The leader of an elevator may stop and leave
-//! at any moment (`shared/follow.rs`), and a thread may lose its CPU between two steps (decision 0025), without stranding an
-//! I/O.
+//! The sleepers are a parked submitter, a client beside a pump thread per hardware queue, one with a lane of its own to
+//! the device, and an elevator that waits for a budget, a tag or a token that another one returns. The leader of an
+//! elevator may stop and leave at any moment (`shared/follow.rs`), and a thread may lose its CPU between two steps
+//! (decision 0025), without stranding an I/O.
 
 use crate::planted::{Planted, Stop};
 use crate::shuttle_tests::world::{Bell, Says, Script};

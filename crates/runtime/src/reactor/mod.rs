@@ -357,7 +357,8 @@ impl Future for Closed {
     }
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
+#[cfg(not(shuttle))]
 mod tests {
     //! A reactor that never spins: it parks whenever it has no work, so each wake-up has to arrive.
 

@@ -1,8 +1,8 @@
 //! A reactor: its thread sleeps on its bell with nothing in flight, and otherwise in its client. Callers wake it.
 
-use super::disk::Kind;
 use crate::planted::Planted;
 use crate::port::model::{World, thread, world};
+use crate::shuttle_tests::Kind;
 use crate::shuttle_tests::{Load, Model, SLEEPY, Stage, io};
 use crate::{Handle, Service, Submitted};
 use blkmq_core::{Instant, IoError, Nanos};
