@@ -1,15 +1,12 @@
 //! Rules on clients, a line each: a text is refused with the accepted forms, or read as a rule that is shown as it is read.
 //!
-//! The two files of the server that the grammar is in, without the server: TLS takes minutes to build.
+//! The file of the server that the grammar is in, without the server: TLS takes minutes to build.
 
 #![no_main]
 
 #[allow(dead_code)]
 #[path = "../../crates/server/src/allow.rs"]
 mod allow;
-#[allow(dead_code)]
-#[path = "../../crates/server/src/identity.rs"]
-mod identity;
 
 use allow::{Allow, Rule};
 use libfuzzer_sys::fuzz_target;

@@ -1,11 +1,14 @@
 //! [`Allow`]: the clients that may use a server or an export, as rules on their identities.
 //!
-//! This file has the grammar and the comparison. `identity.rs` determines the identity of a client.
+//! An [`Identity`] is everything known about a client, for the rules and for the log. Its parts come from the kernel (an
+//! address, the process of a local socket) and from the certificate verified by TLS. Unverified claims of a client are not
+//! included. A [`Gate`] has the present rules of the server or of an export, which a reload may change.
 
-use crate::identity::Identity;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The forms of a rule, for messages.
 const FORMS: &str = "cn:NAME, san:NAME, uid:NUMBER, gid:NUMBER, net:ADDRESS[/BITS]";
@@ -227,10 +230,127 @@ impl Allow {
     }
 }
 
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Names {
+    /// The common name, if there is exactly one.
+    pub(crate) common: Option<String>,
+    /// DNS names, e-mail addresses, URIs, and IP addresses as text.
+    pub(crate) alternative: Vec<String>,
+}
+
+/// A client.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Identity {
+    address: Option<IpAddr>,
+    /// The effective user and group of its process.
+    process: Option<(u32, u32)>,
+    certificate: Option<Names>,
+}
+
+impl Identity {
+    pub(crate) fn of_address(address: IpAddr) -> Self {
+        Self { address: Some(address.to_canonical()), ..Self::default() }
+    }
+
+    pub(crate) fn of_process(user: u32, group: u32) -> Self {
+        Self { process: Some((user, group)), ..Self::default() }
+    }
+
+    /// Adds the names of a verified certificate.
+    pub(crate) fn certify(&mut self, names: Names) {
+        self.certificate = Some(names);
+    }
+
+    fn common_name(&self) -> Option<&String> {
+        self.certificate.as_ref()?.common.as_ref()
+    }
+
+    /// Returns whether the certificate has this alternative name. Host names are compared case-insensitively; URIs and
+    /// e-mail addresses are not host names.
+    fn has_alternative_name(&self, name: &str) -> bool {
+        let is_host = !name.contains(['/', '@']);
+        let same = |it: &String| it == name || is_host && it.eq_ignore_ascii_case(name);
+        self.certificate.as_ref().is_some_and(|names| names.alternative.iter().any(same))
+    }
+
+    fn user(&self) -> Option<u32> {
+        self.process.map(|(user, _)| user)
+    }
+
+    fn group(&self) -> Option<u32> {
+        self.process.map(|(_, group)| group)
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+}
+
+impl fmt::Display for Identity {
+    /// The rule that identifies the client best, by which its connections are counted.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.certificate.as_ref();
+        let common = names.and_then(|names| names.common.as_ref());
+        let alternative = names.and_then(|names| names.alternative.first());
+        match (common, alternative, self.process, self.address) {
+            (Some(name), ..) => write!(f, "cn:{name}"),
+            (None, Some(name), ..) => write!(f, "san:{name}"),
+            (None, None, Some((user, _)), _) => write!(f, "uid:{user}"),
+            (None, None, None, Some(address)) => write!(f, "net:{address}"),
+            (None, None, None, None) => f.write_str("unknown"),
+        }
+    }
+}
+
+/// Rules, or none. A mutex, locked by handshakes and once a second for each connection, but never for an I/O.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    rules: Mutex<Option<Arc<Allow>>>,
+    /// The number of changes, which wraps around.
+    version: AtomicU32,
+}
+
+impl Gate {
+    pub(crate) fn new(allow: Option<Allow>) -> Self {
+        Self { rules: Mutex::new(allow.map(Arc::new)), version: AtomicU32::new(0) }
+    }
+
+    /// The present rules; `None` if every client may pass.
+    fn rules(&self) -> Option<Arc<Allow>> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set(&self, allow: Option<Allow>) {
+        *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = allow.map(Arc::new);
+        // Incremented after the change: a reader that sees the new version finds the new rules.
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// A number that differs after each change. Cheap enough to be read in every turn.
+    pub(crate) fn version(&self) -> u32 {
+        // Pairs with the end of `set`.
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Returns whether every client may pass.
+    pub(crate) fn is_open(&self) -> bool {
+        self.rules().is_none()
+    }
+
+    pub(crate) fn allows(&self, identity: &Identity) -> bool {
+        self.rules().is_none_or(|rules| rules.allows(identity))
+    }
+
+    /// Returns whether a client of this identity may pass once it has shown a certificate.
+    pub(crate) fn may_allow(&self, identity: &Identity) -> bool {
+        let by_certificate = |rules: Arc<Allow>| rules.rules().iter().any(Rule::is_of_certificate);
+        self.allows(identity) || self.rules().is_some_and(by_certificate)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::identity::Names;
+    use super::{Names, *};
     use blkmq::core::Rng;
 
     fn rule(text: &str) -> Rule {
@@ -375,5 +495,36 @@ mod tests {
             let same = (0..bits).all(|at| (first ^ other) & (1 << (31 - at)) == 0);
             assert_eq!(network.contains(IpAddr::V4(other.into())), same, "{network} {other:#x}");
         }
+    }
+
+    #[test]
+    fn a_client_is_called_by_the_part_that_is_hardest_to_have() {
+        let mut identity = Identity::of_process(7, 8);
+        assert_eq!(identity.to_string(), "uid:7");
+        identity.certify(Names::default());
+        assert_eq!(identity.to_string(), "uid:7", "a certificate without names");
+        let alternative = vec!["a.example".to_owned(), "b".to_owned()];
+        identity.certify(Names { common: None, alternative: alternative.clone() });
+        assert_eq!(identity.to_string(), "san:a.example");
+        identity.certify(Names { common: Some("gold".to_owned()), alternative });
+        assert_eq!(identity.to_string(), "cn:gold");
+        let mapped = Identity::of_address("::ffff:10.0.0.1".parse().expect("an address"));
+        assert_eq!(mapped.to_string(), "net:10.0.0.1");
+        assert_eq!(Identity::default().to_string(), "unknown");
+    }
+
+    #[test]
+    fn rules_are_changed_while_clients_come() {
+        let gate = Gate::default();
+        let client = Identity::of_process(7, 7);
+        assert!(gate.is_open() && gate.allows(&client));
+        let rules =
+            |text: &str| Some(Allow::new(vec![text.parse().expect("a rule")]).expect("one"));
+        gate.set(rules("uid:8"));
+        assert!(!gate.is_open() && !gate.allows(&client) && !gate.may_allow(&client));
+        gate.set(rules("cn:a"));
+        assert!(!gate.allows(&client) && gate.may_allow(&client));
+        gate.set(rules("uid:7"));
+        assert!(gate.allows(&client));
     }
 }

@@ -3,11 +3,9 @@
 //! Each virtual machine and each block device has one, and defines its requests and answers: `T` is all that it keeps
 //! of a request in flight.
 
-use crate::buffers::Buffers;
 use crate::export::Served;
 use crate::flight::{Cookie, Flights, Work};
-use crate::long::Long;
-use crate::steps::{Steps, Zeroes};
+use crate::long::{Buffers, Long, Steps, Zeroes};
 use crate::waiting::DiskClient;
 use blkmq::core::IoPrio;
 use blkmq::{AlignedBuf, Bytes, Io, IoError, IoResult, Refusal, SECTOR_SIZE};

@@ -1,8 +1,7 @@
 //! [`Export`]: a disk, or a region of it, as seen by clients.
 
-use crate::allow::Allow;
+use crate::allow::{Allow, Gate};
 use crate::disk::{Disk, Seen};
-use crate::gate::Gate;
 use crate::machine::{Ublk, VhostUser};
 use blkmq::core::{Class, IoPrio};
 use blkmq::engine::GroupSpec;

@@ -3,8 +3,7 @@
 //! The cookie of an I/O consists of the place of its request and the number of its portion. The client's own cookie is
 //! only repeated in the reply: two requests may have the same.
 
-use crate::long::Long;
-use crate::steps::Steps;
+use crate::long::{Long, Steps};
 use blkmq_nbd::ReplyTo;
 
 /// A connection of a worker: its place, and the generation of that place.

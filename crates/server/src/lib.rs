@@ -10,41 +10,25 @@
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
-mod acceptor;
-mod address;
 mod allow;
 mod bounds;
-mod buffers;
 mod carrier;
-mod certificate;
 mod clients;
 pub mod control;
 mod counting;
 mod disk;
 mod export;
-mod failures;
 mod figures;
 mod flight;
-mod gate;
-mod guest;
 mod http;
-mod identity;
-mod inbox;
 mod listener;
+mod log;
 mod long;
 mod machine;
 mod metrics;
-mod output;
-mod rarely;
-mod rate;
-mod refusals;
-mod rights;
-mod running;
 mod server;
-mod standing;
-mod steps;
 mod stream;
-mod tenants;
+mod threads;
 mod tls;
 mod ublk;
 mod vhost;
@@ -52,17 +36,14 @@ mod waiting;
 mod watch;
 mod worker;
 
-pub use address::{Address, AddressError};
 pub use allow::{Allow, Network, Rule, RuleError};
+pub use blkmq_ublk::control::UblkError;
 pub use bounds::Bounds;
 pub use counting::Counting;
 pub use disk::Disk;
 pub use export::{Cache, Export, ExportError, Region};
-pub use listener::Listener;
+pub use listener::{Address, AddressError, Listener, Rights};
 pub use machine::{GuestIoprio, MOST_QUEUES, Ublk, VhostUser};
 pub use metrics::Format;
-pub use rights::Rights;
 pub use server::{Handle, Server, ServerError, Settings};
 pub use tls::{Tls, TlsError};
-
-pub use blkmq_ublk::control::UblkError;

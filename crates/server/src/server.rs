@@ -1,25 +1,18 @@
 //! [`Server`]: its start, its parts and its end.
 
-use crate::acceptor::Acceptor;
-use crate::address::Address;
-use crate::allow::Allow;
-use crate::bounds::Bounds;
+use crate::allow::{Allow, Gate};
+use crate::bounds::{Bounds, Guests, Tenants};
 use crate::clients::Clients;
 use crate::control::{self, Answer, Control, GoesOn, Program, Request};
 use crate::counting::Counting;
 use crate::disk::Disk;
 use crate::export::{Catalog, Export, ExportError};
 use crate::figures::Judge;
-use crate::gate::Gate;
-use crate::guest::Guests;
 use crate::http::Http;
-use crate::inbox::{Inbox, Message};
-use crate::listener::Listener;
+use crate::listener::{Address, Listener, Rights};
+use crate::log::Refusals;
 use crate::metrics::{self, Format};
-use crate::refusals::Refusals;
-use crate::rights::Rights;
-use crate::running::{Devices, Running};
-use crate::tenants::Tenants;
+use crate::threads::{Acceptor, Devices, Inbox, Message, Running};
 use crate::tls::Tls;
 use crate::ublk;
 use crate::vhost::Backend;

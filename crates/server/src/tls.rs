@@ -1,10 +1,9 @@
 //! TLS for data: certificates from a directory, and the session of a connection.
 //!
-//! The files have the names used by QEMU and libnbd. Sockets are in `stream.rs`. Pre-shared keys are not supported,
-//! because rustls has none.
+//! The files have the names used by QEMU and libnbd. Sockets are in `stream.rs`. Pre-shared keys are not supported, because
+//! rustls has none. Rustls decides whether a certificate is trusted; the server itself reads its names and its expiry.
 
-use crate::certificate;
-use crate::identity::Names;
+use crate::allow::Names;
 use blkmq::runtime::wall_clock_millis;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
@@ -15,9 +14,12 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection, crypto};
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The certificate of the server, with intermediate certificates.
 const CERTIFICATE: &str = "server-cert.pem";
@@ -174,7 +176,7 @@ fn is_absent(path: &Path) -> bool {
 /// The expiry of the server's own certificate, which must be in the future.
 fn valid_until(path: &Path, chain: &[CertificateDer<'_>]) -> Result<u64, TlsError> {
     let unread = || TlsError::Unfit(path.to_owned(), "its dates cannot be read".into());
-    let end = chain.first().and_then(certificate::end).ok_or_else(unread)?;
+    let end = chain.first().and_then(end).ok_or_else(unread)?;
     match (wall_clock_millis() / 1000).checked_sub(end) {
         Some(since) if since > 0 => Err(TlsError::Expired(path.to_owned(), since)),
         _ => Ok(end),
@@ -248,7 +250,7 @@ impl Session {
         if self.session.is_handshaking() {
             return None;
         }
-        Some(certificate::names(self.session.peer_certificates()?.first()?))
+        Some(names(self.session.peer_certificates()?.first()?))
     }
 
     /// Returns the number of encrypted bytes that the socket has accepted.
@@ -363,5 +365,100 @@ impl Session {
     pub(crate) fn close(&mut self, socket: &mut impl io::Write) {
         self.session.send_close_notify();
         let _ = self.send(socket);
+    }
+}
+
+/// The maximum number of names in a certificate that are compared with rules. Further names are ignored, so they
+/// satisfy no rule.
+const MOST_NAMES: usize = 256;
+/// The maximum length of a name in bytes, as in rules.
+const MOST: usize = 256;
+
+/// The names of a client's certificate; none if the certificate cannot be parsed.
+pub(crate) fn names(certificate: &CertificateDer<'_>) -> Names {
+    let Ok((_, read)) = X509Certificate::from_der(certificate) else { return Names::default() };
+    let mut common = read.subject().iter_common_name();
+    let common = match (common.next(), common.next()) {
+        (Some(only), None) => only.as_str().ok().filter(|name| is_plain(name)).map(str::to_owned),
+        _ => None,
+    };
+    let alternative = match read.subject_alternative_name() {
+        Ok(Some(found)) => &found.value.general_names[..],
+        Ok(None) | Err(_) => &[],
+    };
+    let alternative = alternative.iter().filter_map(alternative_name).take(MOST_NAMES);
+    Names { common, alternative: alternative.collect() }
+}
+
+fn alternative_name(name: &GeneralName<'_>) -> Option<String> {
+    let text = match name {
+        GeneralName::DNSName(text) | GeneralName::RFC822Name(text) | GeneralName::URI(text) => {
+            (*text).to_owned()
+        }
+        GeneralName::IPAddress(bytes) => {
+            let four = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+            let address = four.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from));
+            address.ok()?.to_string()
+        }
+        _ => return None,
+    };
+    is_plain(&text).then_some(text)
+}
+
+/// Returns whether a name may appear in a rule and in a line of the log.
+fn is_plain(name: &str) -> bool {
+    (1..=MOST).contains(&name.len()) && !name.contains(char::is_control)
+}
+
+/// The expiry of a certificate in seconds since 1970, or `None` if it cannot be parsed.
+pub(crate) fn end(certificate: &CertificateDer<'_>) -> Option<u64> {
+    let (_, read) = X509Certificate::from_der(certificate).ok()?;
+    Some(u64::try_from(read.validity().not_after.timestamp()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+
+    fn read(params: &CertificateParams) -> Names {
+        let key = KeyPair::generate().expect("random numbers");
+        names(params.self_signed(&key).expect("it can sign").der())
+    }
+
+    #[test]
+    fn all_kinds_of_names_are_read() {
+        let mut params =
+            CertificateParams::new(vec!["a.example".to_owned(), "10.0.0.1".to_owned()])
+                .expect("names");
+        params.distinguished_name.push(DnType::CommonName, "gold.example");
+        let uri = "spiffe://a.example/b".try_into().expect("ASCII");
+        params.subject_alt_names.push(SanType::URI(uri));
+        params.subject_alt_names.push(SanType::IpAddress("2001:db8::1".parse().expect("valid")));
+        let names = read(&params);
+        assert_eq!(names.common.as_deref(), Some("gold.example"));
+        let expected = ["a.example", "10.0.0.1", "spiffe://a.example/b", "2001:db8::1"];
+        assert_eq!(names.alternative, expected);
+    }
+
+    /// Other programs may end a name at a NUL; rules and lines of the log contain none.
+    #[test]
+    fn a_name_with_control_characters_is_none() {
+        for name in ["gold\0.evil", "gold\n", "", &"x".repeat(MOST + 1)] {
+            let mut params = CertificateParams::new(Vec::new()).expect("no names");
+            params.distinguished_name.push(DnType::CommonName, name);
+            assert_eq!(read(&params).common, None, "{name:?}");
+        }
+        assert_eq!(names(&CertificateDer::from(vec![0x30, 1, 0])), Names::default());
+        assert_eq!(end(&CertificateDer::from(vec![])), None);
+    }
+
+    #[test]
+    fn its_end_is_in_seconds() {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.not_after = rcgen::date_time_ymd(2030, 1, 2);
+        let key = KeyPair::generate().expect("random numbers");
+        let certificate = params.self_signed(&key).expect("it can sign");
+        assert_eq!(end(certificate.der()), Some(1_893_542_400));
     }
 }

@@ -4,9 +4,8 @@
 //! A separate thread checks once a second. The number of lines is bounded, however many I/Os are slow.
 
 use crate::control::{State, counts};
-use crate::disk::Disk;
+use crate::disk::{Disk, Standing};
 use crate::export::Table;
-use crate::standing::Standing;
 use crate::worker::Shared;
 use blkmq::runtime::wall_clock_millis;
 use blkmq::{Clock, Instant, Nanos, SlowIo};

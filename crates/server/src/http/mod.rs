@@ -34,7 +34,7 @@ mod request;
 mod routes;
 mod serving;
 
-use crate::guest::Guests;
+use crate::bounds::Guests;
 use crate::listener::Listener;
 use crate::worker::Shared;
 use bell::Bell;

@@ -11,7 +11,7 @@ use super::routes::{self, Action};
 use super::{Site, limits};
 use crate::control;
 use crate::listener::Listener;
-use crate::rarely::Rarely;
+use crate::log::Rarely;
 use blkmq::{Clock, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;

@@ -1,7 +1,7 @@
 //! The metrics of clients: connections by identity, refusals by reason, and the expiry of the certificate.
 
 use super::writer::{Kind, Value, Writer};
-use crate::refusals::Reason;
+use crate::log::Reason;
 use crate::tls::Tls;
 use crate::worker::Shared;
 
@@ -52,8 +52,8 @@ impl Access {
 
 #[cfg(test)]
 mod tests {
-    use super::super::writer::Format;
     use super::*;
+    use crate::metrics::writer::Format;
 
     #[test]
     fn a_name_in_a_certificate_cannot_break_the_text() {

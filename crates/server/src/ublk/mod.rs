@@ -17,9 +17,8 @@ mod keeper;
 mod params;
 
 use crate::export::{Export, Served};
-use crate::inbox::Inbox;
 use crate::machine::Ublk;
-use crate::running::Running;
+use crate::threads::{Inbox, Running};
 use crate::worker::Shared;
 use backend::Backend;
 use std::io;

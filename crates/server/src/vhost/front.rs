@@ -1,10 +1,10 @@
 //! [`Front`]: the connection of a front end.
 
+use crate::allow::Identity;
 use crate::clients::{Figures, Listed};
 use crate::export::{Cache, Seat};
-use crate::identity::Identity;
+use crate::log::Rarely;
 use crate::machine::VhostUser;
-use crate::rarely::Rarely;
 use crate::waiting::Sleeper;
 use blkmq::Instant;
 use blkmq_vhost::config::DiskConfig;

@@ -3,7 +3,7 @@
 //! Each portion has a buffer, which is taken when the bytes before it have arrived: a client that announces much and
 //! sends little takes little memory.
 
-use crate::buffers::Buffers;
+use crate::long::Buffers;
 use blkmq::AlignedBuf;
 
 #[derive(Debug)]

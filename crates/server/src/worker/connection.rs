@@ -1,16 +1,13 @@
 //! A connection of a worker: its socket, its place in the protocol, and its requests in flight.
 
 use super::arriving::Arriving;
-use crate::bounds::Bounds;
+use crate::allow::Identity;
+use crate::bounds::{Bounds, Guest, Tenancy};
 use crate::clients::{Figures, Listed};
 use crate::export::Seat;
 use crate::flight::{Cookie, Flight, Key, Work};
-use crate::guest::Guest;
-use crate::identity::Identity;
-use crate::output::Output;
-use crate::refusals::{Reason, Refusals};
-use crate::stream::Stream;
-use crate::tenants::Tenancy;
+use crate::log::{Reason, Refusals};
+use crate::stream::{Output, Stream};
 use blkmq::{AlignedBuf, Instant, Io, IoResult};
 use blkmq_nbd::server::{Handshake, Replies, Requests};
 use blkmq_nbd::{Context, ErrorCode, ReplyTo, Terms};

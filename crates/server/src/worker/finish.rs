@@ -4,7 +4,7 @@ use super::connection::{Connection, Farewell, Phase, Totals};
 use super::serve::Ended;
 use super::{CONNECTIONS, Worker};
 use crate::flight::Key;
-use crate::output::Sent;
+use crate::stream::Sent;
 use blkmq::Nanos;
 use rustix::event::epoll::{self, EventFlags};
 use std::io::{self, ErrorKind};

@@ -3,8 +3,7 @@
 use super::connection::{Connection, Phase};
 use super::serve::{OVERHEAD, Requests, buffer_to_read};
 use crate::flight::{Cookie, Flight, Work};
-use crate::long::Long;
-use crate::steps::{self, Steps};
+use crate::long::{self, Long, Steps};
 use blkmq::{AlignedBuf, Io, IoError, SECTOR_SIZE};
 use blkmq_nbd::ReplyTo;
 
@@ -47,7 +46,7 @@ impl Requests {
     }
 
     fn push_step(&mut self, connection: &mut Connection, place: u32, io: Io<AlignedBuf>) {
-        let cost = steps::cost(u64::from(io.sectors) * u64::from(SECTOR_SIZE)) as usize;
+        let cost = long::step_cost(u64::from(io.sectors) * u64::from(SECTOR_SIZE)) as usize;
         self.turn.spend(connection, OVERHEAD + cost.max(io.payload.len()));
         self.flights.get_mut(place).at = io.sector * u64::from(SECTOR_SIZE);
         self.push(connection, Cookie { place, portion: 0 }, io);

@@ -2,17 +2,14 @@
 //!
 //! It knows no socket: bytes come from a connection, and replies go to its output.
 
-use super::Shared;
 use super::arriving::Arriving;
 use super::connection::{Connection, Payload, Phase, Writing};
-use super::status;
 use super::turns::Turn;
-use crate::buffers::Buffers;
+use super::{Shared, status};
 use crate::export::Cache;
 use crate::flight::{Cookie, Flight, Flights, Key, Work};
-use crate::long::Long;
-use crate::refusals::Reason;
-use crate::steps::{self, Steps, Zeroes};
+use crate::log::Reason;
+use crate::long::{self, Buffers, Long, Steps, Zeroes};
 use crate::waiting::DiskClient;
 use blkmq::{AlignedBuf, Bytes, Instant, Io, IoError, IoResult, Owner, Refusal, SECTOR_SIZE};
 use blkmq_nbd::server::Parsed;
@@ -288,7 +285,7 @@ fn moved(request: &Request) -> u64 {
 /// Bytes of a turn that the request takes.
 fn cost(request: &Request) -> u64 {
     match request.command {
-        Ok(Command::Trim | Command::WriteZeroes) => steps::cost(request.span.length),
+        Ok(Command::Trim | Command::WriteZeroes) => long::step_cost(request.span.length),
         _ => moved(request),
     }
 }

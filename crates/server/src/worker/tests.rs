@@ -1,11 +1,11 @@
 //! A worker whose turns are counted: the bounds on a turn, and on the work for a client that takes no replies.
 
 use super::*;
+use crate::allow::Gate;
+use crate::bounds::Guests;
 use crate::counting::Counting;
 use crate::export::Export;
 use crate::figures::Judge;
-use crate::gate::Gate;
-use crate::guest::Guests;
 use blkmq::Instant;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -3,8 +3,8 @@
 //! An export that a client may not use is answered exactly as one that there is none of: its name is in no list, and the
 //! refusal is the same. The log says which of both it was.
 
+use crate::allow::Identity;
 use crate::export::{Served, Table};
-use crate::identity::Identity;
 use blkmq_nbd::{ExportInfo, Exports};
 use std::cell::RefCell;
 use std::sync::Arc;

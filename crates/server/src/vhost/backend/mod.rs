@@ -3,15 +3,14 @@
 mod serve;
 
 use super::front::Front;
+use crate::allow::Identity;
 use crate::carrier::{Carrier, Finished};
 use crate::export::Seat;
-use crate::identity::Identity;
-use crate::inbox::{Inbox, Message};
+use crate::listener::{Rights, listen_on};
+use crate::log::{Rarely, Reason};
 use crate::machine::{MOST_QUEUES, VhostUser};
-use crate::rarely::Rarely;
-use crate::refusals::Reason;
-use crate::rights::{Rights, listen_on};
 use crate::stream::{local_identity, local_peer};
+use crate::threads::{Inbox, Message};
 use crate::waiting::{DiskClient, Load, Sleeper, Spin};
 use crate::worker::Shared;
 use blkmq::{Clock, Instant, Nanos};
