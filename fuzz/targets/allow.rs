@@ -1,4 +1,5 @@
-//! Rules on clients, a line each: a text is refused with the accepted forms, or read as a rule that is shown as it is read.
+//! Rules on clients, a line each: a text is refused with the accepted forms, or read as a rule that is shown as it is
+//! read.
 //!
 //! The file of the server that the grammar is in, without the server: TLS takes minutes to build.
 

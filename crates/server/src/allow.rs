@@ -1,8 +1,8 @@
 //! [`Allow`]: the clients that may use a server or an export, as rules on their identities.
 //!
-//! An [`Identity`] is everything known about a client, for the rules and for the log. Its parts come from the kernel (an
-//! address, the process of a local socket) and from the certificate verified by TLS. Unverified claims of a client are not
-//! included. A [`Gate`] has the present rules of the server or of an export, which a reload may change.
+//! An [`Identity`] is everything known about a client, for the rules and for the log. Its parts come from the kernel
+//! (an address, the process of a local socket) and from the certificate verified by TLS. Unverified claims of a client
+//! are not included. A [`Gate`] has the present rules of the server or of an export, which a reload may change.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
-//! The limits of a server on greedy clients (`docs/spec/nbd.md`, section 6), and the counts of connections that they apply
-//! to: by peer ([`Guests`]), by identity ([`Tenants`]) and by second ([`Rates`]).
+//! The limits of a server on greedy clients (`docs/spec/nbd.md`, section 6), and the counts of connections that they
+//! apply to: by peer ([`Guests`]), by identity ([`Tenants`]) and by second ([`Rates`]).
 
 use blkmq::{Instant, Nanos};
 use std::collections::BTreeMap;

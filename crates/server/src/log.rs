@@ -1,7 +1,8 @@
-//! Lines of the log that a client or a device could cause by the thousand: at most one a second of a kind, with the number
-//! of omitted lines as `before=`.
+//! Lines of the log that a client or a device could cause by the thousand: at most one a second of a kind, with the
+//! number of omitted lines as `before=`.
 //!
-//! Clients that were turned away ([`Refusals`]) and the failed I/Os of a device ([`Failures`]) have a line for each kind.
+//! Clients that were turned away ([`Refusals`]) and the failed I/Os of a device ([`Failures`]) have a line for each
+//! kind.
 
 use blkmq::{Clock, Instant, IoError, Nanos};
 use std::fmt;

@@ -1,5 +1,5 @@
-//! A client's connection, over any kind of socket, with or without TLS, which never blocks, and its [`Output`]: the replies
-//! to be sent, gathered into as few writes as possible.
+//! A client's connection, over any kind of socket, with or without TLS, which never blocks, and its [`Output`]: the
+//! replies to be sent, gathered into as few writes as possible.
 
 use crate::allow::Identity;
 use crate::bounds::Peer;

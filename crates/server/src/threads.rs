@@ -1,5 +1,5 @@
-//! The threads of a server, each with an [`Inbox`]: the [`Acceptor`] accepts connections, and hands each to the worker with
-//! the fewest. The threads of block devices ([`Devices`]) may be added and removed.
+//! The threads of a server, each with an [`Inbox`]: the [`Acceptor`] accepts connections, and hands each to the worker
+//! with the fewest. The threads of block devices ([`Devices`]) may be added and removed.
 
 use crate::bounds::{Bounds, Guest, Guests, Rates};
 use crate::listener::Listener;

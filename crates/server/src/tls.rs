@@ -1,7 +1,8 @@
 //! TLS for data: certificates from a directory, and the session of a connection.
 //!
-//! The files have the names used by QEMU and libnbd. Sockets are in `stream.rs`. Pre-shared keys are not supported, because
-//! rustls has none. Rustls decides whether a certificate is trusted; the server itself reads its names and its expiry.
+//! The files have the names used by QEMU and libnbd. Sockets are in `stream.rs`. Pre-shared keys are not supported,
+//! because rustls has none. Rustls decides whether a certificate is trusted; the server itself reads its names and its
+//! expiry.
 
 use crate::allow::Names;
 use blkmq::runtime::wall_clock_millis;

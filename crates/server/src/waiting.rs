@@ -1,5 +1,5 @@
-//! How a thread that serves clients waits for its next turn: its disk clients, its way to sleep, and whether it polls for a
-//! while before it sleeps.
+//! How a thread that serves clients waits for its next turn: its disk clients, its way to sleep, and whether it polls
+//! for a while before it sleeps.
 
 use crate::disk::CREDIT;
 use crate::flight::Cookie;

@@ -3,10 +3,9 @@
 //! Clients do not wait for each other, unless they change the same device. A client that disconnects withdraws its
 //! request.
 
-use super::Program;
-use super::audit::{Origin, audited};
-use super::message::{Answer, Request};
+use super::answer::{Origin, audited};
 use super::recording::{self, Kind, Wanted};
+use super::{Answer, Program, Request};
 use crate::listener::{Rights, listen_on};
 use crate::log::Rarely;
 use crate::worker::Shared;

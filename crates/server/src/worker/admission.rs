@@ -79,8 +79,8 @@ impl Admission {
         Some(key)
     }
 
-    /// Lets a client in, once everything is known of it that will be: a server with TLS waits for the certificate. Returns
-    /// false if the rules of the server do not.
+    /// Lets a client in, once everything is known of it that will be: a server with TLS waits for the certificate.
+    /// Returns false if the rules of the server do not.
     fn admits(&self, connection: &mut Connection) -> bool {
         if connection.is_admitted || self.shared.tls.is_some() && !connection.stream.has_tls() {
             return true;

@@ -78,13 +78,14 @@ pub(crate) struct Connection {
     pub(crate) tenancy: Option<Tenancy>,
     /// Its place in the list of clients, once it has agreed on an export.
     pub(crate) listed: Option<Listed>,
-    /// Its place among the connections of the server. Given back last: a connection that is not counted has nothing left.
+    /// Its place among the connections of the server. Given back last: a connection that is not counted has nothing
+    /// left.
     pub(crate) guest: Guest,
 }
 
-/// The end of a connection by the server, which may come while its client sends. A TCP socket that is closed over unread
-/// bytes is reset, and replies on their way would be lost. So the server closes its half, and reads and drops all
-/// further input until the client has closed the other half.
+/// The end of a connection by the server, which may come while its client sends. A TCP socket that is closed over
+/// unread bytes is reset, and replies on their way would be lost. So the server closes its half, and reads and drops
+/// all further input until the client has closed the other half.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Farewell {
     /// The server does not end it, or does not wait for the client.

@@ -1,4 +1,5 @@
-//! [`Deadlines`]: connections that keep a worker waiting for too long, that are to end, or that are idle during a drain.
+//! [`Deadlines`]: connections that keep a worker waiting for too long, that are to end, or that are idle during a
+//! drain.
 
 use super::connection::{Connection, Farewell, Phase};
 use super::places::Places;
@@ -60,8 +61,8 @@ impl Deadlines {
         ending
     }
 
-    /// Writes the figures of connections down, and ends those that shall end: nothing more is read of them, and the requests
-    /// that they have are answered. One whose requests take longer than a drain is broken off.
+    /// Writes the figures of connections down, and ends those that shall end: nothing more is read of them, and the
+    /// requests that they have are answered. One whose requests take longer than a drain is broken off.
     pub(super) fn end_unwanted(&self, now: Instant, places: &mut Places) -> Vec<Key> {
         let patience = self.shared.bounds.drain;
         let mut ending = Vec::new();

@@ -9,7 +9,8 @@ use blkmq::Nanos;
 use rustix::event::epoll::{self, EventFlags};
 use std::io::{self, ErrorKind};
 
-/// The time that a client over TCP has to take the last replies and to close its half of a connection that the server ends.
+/// The time that a client over TCP has to take the last replies and to close its half of a connection that the server
+/// ends.
 const FAREWELL: Nanos = Nanos::from_millis(2000);
 
 impl Worker {
@@ -161,8 +162,8 @@ impl Worker {
     }
 
     /// Has epoll watch for `wanted`. For nothing, it does not watch at all: the end of a connection is an event that
-    /// cannot be left out and that stays, so that the worker would not sleep until the requests of a client that is gone
-    /// are finished.
+    /// cannot be left out and that stays, so that the worker would not sleep until the requests of a client that is
+    /// gone are finished.
     fn watch(&self, connection: &mut Connection, wanted: EventFlags) -> io::Result<()> {
         let watched = std::mem::replace(&mut connection.watched, wanted);
         let data = epoll::EventData::new_u64(CONNECTIONS + u64::from(connection.key.place));
@@ -197,8 +198,8 @@ impl Worker {
     }
 }
 
-/// Returns whether the client of a connection has closed its socket. It may have said DISC before, behind requests that are
-/// to be carried out; the bytes that it sent are still there.
+/// Returns whether the client of a connection has closed its socket. It may have said DISC before, behind requests that
+/// are to be carried out; the bytes that it sent are still there.
 fn is_gone(connection: &Connection, error: &io::Error) -> bool {
     let is_closed = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
     is_closed && matches!(connection.phase, Phase::Transmission(_))

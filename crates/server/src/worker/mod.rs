@@ -107,8 +107,8 @@ pub(crate) struct Worker {
     requests: Requests,
     admission: Admission,
     deadlines: Deadlines,
-    /// All connections read into it. Bytes that a connection leaves unparsed are kept with the connection and precede its
-    /// next ones.
+    /// All connections read into it. Bytes that a connection leaves unparsed are kept with the connection and precede
+    /// its next ones.
     input: Box<[u8]>,
     /// Connections that wait for their turn. For some of their bytes there will be no event.
     turns: Turns,

@@ -252,8 +252,8 @@ impl Requests {
         self.flights.insert(flight)
     }
 
-    /// Pushes an I/O. Without credit it waits, and so does the connection. One that waits for a ceiling of its export takes
-    /// no credit, so that the worker has some for other exports.
+    /// Pushes an I/O. Without credit it waits, and so does the connection. One that waits for a ceiling of its export
+    /// takes no credit, so that the worker has some for other exports.
     pub(super) fn push(&mut self, connection: &mut Connection, cookie: Cookie, io: Io<AlignedBuf>) {
         let Phase::Transmission(transmission) = &connection.phase else {
             let result = Err(IoError::CANCELLED);

@@ -165,8 +165,8 @@ fn a_long_read_takes_a_portion_of_each_turn_and_others_go_on() {
     assert_eq!(taken, 16 + 8 * MIB);
 }
 
-/// Regression test: each worker looked at all disks in every turn, and so carried out what was due for the others, which
-/// waited while a worker with busy clients was kept from that by them, or by the loss of its processor.
+/// Regression test: each worker looked at all disks in every turn, and so carried out what was due for the others,
+/// which waited while a worker with busy clients was kept from that by them, or by the loss of its processor.
 #[test]
 fn a_worker_leaves_disks_alone_that_it_asks_for_nothing() {
     const LATER: u64 = 10_000_000;
@@ -238,7 +238,8 @@ fn no_step_begins_for_a_client_that_is_gone() {
     assert_eq!((scene.worker.requests.flights.len(), scene.worker.requests.bytes), (0, 0));
 }
 
-/// Portions in each of the turns in which 20 clients of `kind` have one each, and another client a small request a turn.
+/// Portions in each of the turns in which 20 clients of `kind` have one each, and another client a small request a
+/// turn.
 fn crowd(kind: fn(&mut Scene) -> UnixStream) -> Vec<u64> {
     let mut scene = Scene::new("memory,size=64");
     let mut small = scene.client();
@@ -304,8 +305,8 @@ fn what_a_client_may_have_in_flight_grows_with_what_it_takes() {
     assert!((4 * MIB..=5 * MIB + 64 * KIB).contains(&in_flight), "{in_flight} bytes");
 }
 
-/// Regression test: I/Os that waited for the ceiling of their export kept their credit, and eight connections with 128 requests
-/// each took all of it, so that those of other exports waited too.
+/// Regression test: I/Os that waited for the ceiling of their export kept their credit, and eight connections with 128
+/// requests each took all of it, so that those of other exports waited too.
 #[test]
 fn an_export_at_its_ceiling_leaves_credit_to_the_others() {
     let mut scene = Scene::new("memory,size=64");

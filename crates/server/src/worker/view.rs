@@ -1,7 +1,7 @@
 //! [`View`]: the exports that exist for a client.
 //!
-//! An export that a client may not use is answered exactly as one that there is none of: its name is in no list, and the
-//! refusal is the same. The log says which of both it was.
+//! An export that a client may not use is answered exactly as one that there is none of: its name is in no list, and
+//! the refusal is the same. The log says which of both it was.
 
 use crate::allow::Identity;
 use crate::export::{Served, Table};
