@@ -1,10 +1,9 @@
 //! Reads the counts of a server, and which export waited behind which. Each queue is read once, so that the figures of
 //! exports and device refer to the same moment.
 
-use crate::counting::Counting;
 use crate::figures::{
-    Bounded, Condition, DeviceStat, ExportStat, Figures, FloorStat, Held, Stages, Stat, Times,
-    bounded, goals,
+    Bounded, Condition, Counting, DeviceStat, ExportStat, Figures, FloorStat, Held, Stages, Stat,
+    Times, bounded, goals,
 };
 use crate::worker::Shared;
 use blkmq::engine::GoalsStatus;

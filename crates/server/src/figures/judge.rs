@@ -3,9 +3,7 @@
 //! Each reading of the counts is compared with earlier readings, whichever client requested them. A server that counts
 //! also takes a reading once a second.
 
-use super::condition::{Condition, State};
-use super::promise::GoalStat;
-use super::{DeviceStat, ExportStat, Stat};
+use super::{Condition, DeviceStat, ExportStat, GoalStat, Stat, State};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 

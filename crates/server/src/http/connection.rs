@@ -3,20 +3,41 @@
 //! ```text
 //! Hearing -> Waiting (a change) -> Telling -> Leaving
 //! ```
+//!
+//! Httparse parses the fields of a request. In addition, repeated fields where one counts, bodies without a length, and
+//! anything that two programs in series could parse differently are refused. Every answer forbids what no answer needs:
+//! caching, framing by other sites, a guess at the content type, and loading anything from elsewhere. The limits are
+//! not configurable: no request that is answered here needs more.
 
-use super::limits;
-use super::reply::{Refusal, Reply};
-use super::request::{self, Method, Request};
 use crate::stream::Stream;
-use blkmq::Instant;
+use blkmq::{Instant, Nanos};
 use rustix::event::PollFlags;
 use rustix::net::{Shutdown, shutdown};
+use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 
 /// The maximum number of bytes read at a time.
 const CHUNK: usize = 4 << 10;
+/// Concurrent connections. A further one replaces the oldest that has not sent its request.
+pub(super) const CONNECTIONS: usize = 32;
+/// Bytes of a request's head.
+const HEAD: usize = 8 << 10;
+/// Header fields.
+const FIELDS: usize = 48;
+/// Bytes of a body.
+const BODY: usize = 4 << 10;
+/// The maximum time for a request to arrive, from the first byte of the connection.
+const REQUEST: Nanos = Nanos::from_millis(5_000);
+/// The maximum time for a client to take its answer.
+const ANSWER: Nanos = Nanos::from_millis(10_000);
+/// How long bytes after a request are discarded, so that its answer is not lost.
+const FAREWELL: Nanos = Nanos::from_millis(500);
+/// JSON.
+pub(super) const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -58,7 +79,7 @@ impl Connection {
     /// If the socket has failed.
     pub(super) fn new(stream: Stream, number: u64, now: Instant) -> io::Result<Self> {
         stream.prepare()?;
-        let deadline = Some(now + limits::REQUEST);
+        let deadline = Some(now + REQUEST);
         Ok(Self {
             stream,
             number,
@@ -112,7 +133,7 @@ impl Connection {
             Err(error) if is_passing(&error) => return Step::Stay,
             Err(_) => return Step::Over,
         }
-        match request::parse(heard) {
+        match parse(heard) {
             Ok(None) => Step::Stay,
             Ok(Some(request)) => {
                 (self.state, self.deadline) = (State::Waiting, None);
@@ -125,7 +146,7 @@ impl Connection {
     /// Begins to send an answer.
     pub(super) fn answer(&mut self, reply: Reply, method: Method, now: Instant) -> Step {
         self.state = State::Telling(reply.bytes(method != Method::Head), 0);
-        self.deadline = Some(now + limits::ANSWER);
+        self.deadline = Some(now + ANSWER);
         self.tell(now)
     }
 
@@ -153,7 +174,7 @@ impl Connection {
         if shutdown(&self.stream, Shutdown::Write).is_err() {
             return Step::Over;
         }
-        (self.state, self.deadline) = (State::Leaving, Some(now + limits::FAREWELL));
+        (self.state, self.deadline) = (State::Leaving, Some(now + FAREWELL));
         self.leave()
     }
 
@@ -175,5 +196,282 @@ fn is_passing(error: &io::Error) -> bool {
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+}
+
+/// A request, with the relevant fields.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Request {
+    pub(super) method: Method,
+    /// The path, up to a `?`.
+    pub(super) path: String,
+    /// The name by which the client addresses the server, with a port unless it is 80.
+    pub(super) host: String,
+    /// The site whose page makes the request, if a browser says so.
+    pub(super) origin: Option<String>,
+    /// `Sec-Fetch-Site`: the relation of that site to this one.
+    pub(super) fetch_site: Option<String>,
+    pub(super) content_type: String,
+    /// The types that the client prefers.
+    pub(super) accept: String,
+    /// The key, if present.
+    pub(super) key: Option<String>,
+    pub(super) body: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Method {
+    Get,
+    /// Like GET, but without the body of the answer.
+    Head,
+    Post,
+}
+
+/// Parses the request in `bytes`. Returns `None` if it is incomplete.
+///
+/// # Errors
+/// The answer for an invalid or oversized request.
+fn parse(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS];
+    let mut head = httparse::Request::new(&mut fields);
+    let length = match head.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) if length <= HEAD => length,
+        Ok(httparse::Status::Partial) if bytes.len() < HEAD => return Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => {
+            return Err(Refusal::new(431, "the head of the request is too long"));
+        }
+        Err(error) => return Err(Refusal::new(400, error.to_string())),
+    };
+    let method = match head.method {
+        Some("GET") => Method::Get,
+        Some("HEAD") => Method::Head,
+        Some("POST") => Method::Post,
+        _ => return Err(Refusal::new(405, "accepted: GET, HEAD, POST")),
+    };
+    let target = head.path.unwrap_or_default();
+    if !target.starts_with('/') {
+        return Err(Refusal::new(400, "the target of a request begins with /"));
+    }
+    let fields = Fields(head.headers);
+    let body = match body_length(&fields, method)? {
+        more if bytes.len() < length + more => return Ok(None),
+        all => bytes[length..length + all].to_vec(),
+    };
+    let host = fields.one("host")?.ok_or_else(|| Refusal::new(400, "a request names its host"))?;
+    let text = |name| fields.one(name).map(|text| text.map(str::to_owned));
+    let key = fields.one("authorization")?.and_then(|it| it.strip_prefix("Bearer "));
+    Ok(Some(Request {
+        method,
+        path: target.split('?').next().unwrap_or_default().to_owned(),
+        host: host.to_ascii_lowercase(),
+        origin: text("origin")?,
+        fetch_site: text("sec-fetch-site")?,
+        content_type: text("content-type")?.unwrap_or_default(),
+        accept: fields.all("accept"),
+        key: key.map(|key| key.trim().to_owned()),
+        body,
+    }))
+}
+
+/// The length of the body in bytes.
+fn body_length(fields: &Fields<'_, '_>, method: Method) -> Result<usize, Refusal> {
+    if fields.one("transfer-encoding")?.is_some() {
+        return Err(Refusal::new(501, "a body has a Content-Length"));
+    }
+    let Some(text) = fields.one("content-length")? else {
+        return if method == Method::Post {
+            Err(Refusal::new(411, "a body has a Content-Length"))
+        } else {
+            Ok(0)
+        };
+    };
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse() {
+        Ok(length) if digits && length <= BODY => Ok(length),
+        _ if digits => Err(Refusal::new(413, format!("accepted: {} bytes", BODY))),
+        _ => Err(Refusal::new(400, "Content-Length is a number")),
+    }
+}
+
+struct Fields<'a, 'b>(&'a [httparse::Header<'b>]);
+
+impl<'b> Fields<'_, 'b> {
+    fn named(&self, name: &str) -> impl Iterator<Item = &'b [u8]> {
+        self.0.iter().filter(move |it| it.name.eq_ignore_ascii_case(name)).map(|it| it.value)
+    }
+
+    /// The value of a field that may occur once.
+    fn one(&self, name: &str) -> Result<Option<&'b str>, Refusal> {
+        let mut all = self.named(name);
+        let (first, second) = (all.next(), all.next());
+        if second.is_some() {
+            return Err(Refusal::new(400, format!("{name} is there twice")));
+        }
+        let text = first.map(std::str::from_utf8).transpose();
+        let text = text.map_err(|_| Refusal::new(400, format!("{name} is no text")))?;
+        Ok(text.map(str::trim))
+    }
+
+    /// Joins the values of a field that is a list.
+    fn all(&self, name: &str) -> String {
+        let all = self.named(name).map(String::from_utf8_lossy);
+        Vec::from_iter(all).join(",")
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Reply {
+    status: u16,
+    pub(super) content_type: &'static str,
+    /// `Content-Security-Policy`.
+    pub(super) policy: Cow<'static, str>,
+    pub(super) body: Vec<u8>,
+}
+
+/// The reason why a request is refused: a line that lists the accepted values.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Refusal {
+    status: u16,
+    why: String,
+}
+
+impl Refusal {
+    pub(super) fn new(status: u16, why: impl Into<String>) -> Self {
+        Self { status, why: why.into() }
+    }
+}
+
+impl From<Refusal> for Reply {
+    fn from(refusal: Refusal) -> Self {
+        Self::text(refusal.status, &refusal.why)
+    }
+}
+
+impl Reply {
+    /// Creates an answer that may load nothing.
+    pub(super) fn new(status: u16, content_type: &'static str, body: Vec<u8>) -> Self {
+        Self { status, content_type, policy: "default-src 'none'".into(), body }
+    }
+
+    /// One line.
+    pub(super) fn text(status: u16, line: &str) -> Self {
+        Self::new(status, TEXT, format!("{line}\n").into_bytes())
+    }
+
+    pub(super) fn json(status: u16, value: &impl Serialize) -> Self {
+        let body = serde_json::to_vec(value).expect("answers have a form in JSON");
+        Self::new(status, JSON, body)
+    }
+
+    /// Encodes the answer; the connection ends after it.
+    fn bytes(self, with_body: bool) -> Vec<u8> {
+        let mut bytes = format!(
+            "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\
+             Cache-Control: no-store\r\nContent-Security-Policy: {}\r\nX-Content-Type-Options: nosniff\r\n\
+             X-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\
+             Cross-Origin-Opener-Policy: same-origin\r\n",
+            self.status,
+            reason(self.status),
+            self.content_type,
+            self.body.len(),
+            self.policy,
+        )
+        .into_bytes();
+        if self.status == 405 {
+            bytes.extend_from_slice(b"Allow: GET, HEAD, POST\r\n");
+        }
+        if self.status == 401 {
+            bytes.extend_from_slice(b"WWW-Authenticate: Bearer\r\n");
+        }
+        bytes.extend_from_slice(b"\r\n");
+        if with_body {
+            bytes.extend_from_slice(&self.body);
+        }
+        bytes
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        421 => "Misdirected Request",
+        422 => "Unprocessable Content",
+        431 => "Request Header Fields Too Large",
+        501 => "Not Implemented",
+        503 => "Service Unavailable",
+        _ => "Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> u16 {
+        parse(text.as_bytes()).expect_err(text).status
+    }
+
+    #[test]
+    fn a_request_is_read_when_it_is_whole() {
+        let text = "POST /api/export?x HTTP/1.1\r\nHost: LOCALHOST:1\r\nOrigin: http://localhost:1\r\n\
+                    Content-Type: application/json\r\nAuthorization: Bearer abc\r\nContent-Length: 2\r\n\r\n{}";
+        for end in 0..text.len() {
+            assert_eq!(parse(&text.as_bytes()[..end]), Ok(None), "{end} bytes");
+        }
+        let request = parse(text.as_bytes()).expect("correct").expect("whole");
+        assert_eq!((request.method, request.path.as_str()), (Method::Post, "/api/export"));
+        assert_eq!((request.host.as_str(), request.key.as_deref()), ("localhost:1", Some("abc")));
+        assert_eq!((request.body.as_slice(), request.fetch_site), (&b"{}"[..], None));
+    }
+
+    #[test]
+    fn what_two_programs_could_read_differently_is_refused() {
+        let with = |fields: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        assert_eq!(refused(&with("Content-Length: 1\r\nContent-Length: 1\r\n")), 400);
+        assert_eq!(refused(&with("Transfer-Encoding: chunked\r\nContent-Length: 1\r\n")), 501);
+        assert_eq!(refused(&with("Content-Length: +1\r\n")), 400);
+        assert_eq!(refused(&with("Content-Length: 0\r\nHost: b\r\n")), 400);
+        assert_eq!(refused(&with("Content-Length : 0\r\n")), 400);
+        assert_eq!(refused(&with(" folded\r\n")), 400);
+        assert_eq!(refused(&with("")), 411);
+        assert_eq!(refused("GET / HTTP/1.1\r\n\r\n"), 400, "no host");
+        assert_eq!(refused("GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n"), 400);
+        assert_eq!(refused("DELETE / HTTP/1.1\r\nHost: a\r\n\r\n"), 405);
+        assert_eq!(refused("\u{16}\u{3}\u{1}"), 400, "TLS");
+    }
+
+    #[test]
+    fn everything_has_a_bound() {
+        let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(HEAD));
+        assert_eq!(refused(&long), 431);
+        assert_eq!(refused(&long[..HEAD]), 431, "no end within the bound");
+        let many = "a: b\r\n".repeat(FIELDS + 1);
+        assert_eq!(refused(&format!("GET / HTTP/1.1\r\n{many}\r\n")), 431);
+        for length in ["4097", "99999999999999999999999"] {
+            let text = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+            assert_eq!(refused(&text), 413);
+        }
+    }
+
+    #[test]
+    fn an_answer_has_its_length_and_ends_the_connection() {
+        let text = String::from_utf8(Reply::text(200, "ok").bytes(true)).expect("text");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        for field in ["Content-Length: 3", "Connection: close", "Cache-Control: no-store"] {
+            assert!(head.lines().any(|line| line == field), "{head}");
+        }
+        assert_eq!(body, "ok\n");
+        let head = String::from_utf8(Reply::text(200, "ok").bytes(false)).expect("text");
+        assert!(head.ends_with("\r\n\r\n") && head.contains("Content-Length: 3"), "{head}");
     }
 }

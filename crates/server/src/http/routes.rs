@@ -1,9 +1,8 @@
 //! Maps a request to an answer, or to a change that takes time.
 
-use super::key::random;
-use super::reply::{Refusal, Reply};
-use super::request::{Method, Request};
-use super::{Site, guard};
+use super::Site;
+use super::connection::{Method, Refusal, Reply, Request};
+use super::guard::{self, random};
 use crate::control::{self, Answer, ExportSettings};
 use crate::metrics::{self, Format};
 use crate::watch;

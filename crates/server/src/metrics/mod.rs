@@ -4,17 +4,17 @@
 //! and exports, operations and stages, and identities of clients given by certificates and the kernel: nothing that
 //! clients can choose.
 
-mod access;
-mod process;
 mod promises;
 mod writer;
 
 pub use writer::Format;
 
 use crate::control::{DeviceStat, ExportStat, Stat, Times, begin, counts};
+use crate::log::Reason;
+use crate::tls::Tls;
 use crate::worker::Shared;
-use access::Access;
 use blkmq::{FloorCause, QueueStats};
+use std::fs;
 use writer::{Kind, Value, Writer, seconds};
 
 /// Operations, in the order of the counts.
@@ -70,7 +70,7 @@ fn written(
     access.write(&mut out);
     out.family("blkmq_info", Kind::Gauge, "The version of the server.");
     out.sample(&[("version", env!("CARGO_PKG_VERSION"))], Value::Count(1));
-    process::write(&mut out);
+    process(&mut out);
     out.end()
 }
 
@@ -307,8 +307,106 @@ fn engine(out: &mut Writer, queues: &[(&str, &QueueStats)]) {
     }
 }
 
+/// The metrics of clients: connections by identity, refusals by reason, and the expiry of the certificate.
+#[derive(Debug, Default)]
+struct Access {
+    refused: Vec<(&'static str, u64)>,
+    /// Identities proved by a certificate or by the kernel, with their connections. Identities that are only an address
+    /// are omitted: there may be a new one each minute, and each would be a series for ever.
+    identities: Vec<(String, usize)>,
+    /// The expiry of the server's certificate, in seconds since 1970.
+    end: Option<u64>,
+}
+
+impl Access {
+    fn of(shared: &Shared) -> Self {
+        let refused = |reason: Reason| (reason.label(), shared.refusals.count(reason));
+        let is_proved = |(name, _): &(String, usize)| !name.starts_with("net:");
+        Self {
+            refused: Reason::ALL.map(refused).to_vec(),
+            identities: shared.tenants.all().into_iter().filter(is_proved).collect(),
+            end: shared.tls.as_ref().map(Tls::end),
+        }
+    }
+
+    fn write(&self, out: &mut Writer) {
+        out.family("blkmq_refused_clients", Kind::Counter, "Clients turned away, by reason.");
+        for (reason, count) in &self.refused {
+            out.sample(&[("reason", reason)], Value::Count(*count));
+        }
+        out.family(
+            "blkmq_identity_connections",
+            Kind::Gauge,
+            "Connections to exports, by certificate or user.",
+        );
+        for (identity, count) in &self.identities {
+            out.sample(&[("identity", identity)], Value::Count(*count as u64));
+        }
+        if let Some(end) = self.end {
+            out.family(
+                "blkmq_tls_certificate_expiry_seconds",
+                Kind::Gauge,
+                "The end of the server's certificate, in seconds since 1970.",
+            );
+            out.sample(&[], Value::Count(end));
+        }
+    }
+}
+
+/// Writes the standard metrics of a process, from `/proc/self`. Values that cannot be read are left out.
+fn process(out: &mut Writer) {
+    // The fields of `stat` after the name in parentheses, which may contain spaces.
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<u64> = stat
+        .rsplit_once(')')
+        .map(|(_, rest)| rest.split_whitespace().map(|it| it.parse().unwrap_or(0)).collect())
+        .unwrap_or_default();
+    // By the numbers of proc(5), which count from one and include the first two fields.
+    let field = |number: usize| fields.get(number - 3).copied();
+    let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    if let (Some(user), Some(system)) = (field(14), field(15)) {
+        out.family("process_cpu_seconds", Kind::Counter, "Processor time of the server.");
+        out.sample(&[], Value::Nanos((user + system) * tick));
+    }
+    if let (Some(size), Some(pages)) = (field(23), field(24)) {
+        out.family("process_virtual_memory_bytes", Kind::Gauge, "Size of the address space.");
+        out.sample(&[], Value::Count(size));
+        out.family("process_resident_memory_bytes", Kind::Gauge, "Memory that is present.");
+        out.sample(&[], Value::Count(pages * rustix::param::page_size() as u64));
+    }
+    if let (Some(started), Some(booted)) = (field(22), booted()) {
+        out.family(
+            "process_start_time_seconds",
+            Kind::Gauge,
+            "When the server started, in Unix time.",
+        );
+        out.sample(&[], Value::Nanos(booted * 1_000_000_000 + started * tick));
+    }
+    if let Ok(open) = fs::read_dir("/proc/self/fd") {
+        out.family("process_open_fds", Kind::Gauge, "Descriptors that are open.");
+        out.sample(&[], Value::Count(open.count() as u64));
+    }
+    if let Some(most) = max_fds() {
+        out.family("process_max_fds", Kind::Gauge, "The most descriptors that may be open.");
+        out.sample(&[], Value::Count(most));
+    }
+}
+
+/// Returns the boot time in seconds since 1970.
+fn booted() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+fn max_fds() -> Option<u64> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
+    use super::writer::Format;
     use super::*;
 
     fn stat() -> Stat {
@@ -389,5 +487,21 @@ mod tests {
             assert!(seen.insert(series.to_owned()), "{line}");
         }
         assert!(text.contains("# TYPE blkmq_disk_reads_completed_total counter\n"));
+    }
+
+    #[test]
+    fn a_name_in_a_certificate_cannot_break_the_text() {
+        let identities = vec![("cn:a\"b\\".to_owned(), 2)];
+        let access = Access { refused: vec![("tls", 3)], identities, end: Some(1_893_542_400) };
+        let mut out = Writer::new(Format::Prometheus);
+        access.write(&mut out);
+        let text = out.end();
+        for line in [
+            "blkmq_refused_clients_total{reason=\"tls\"} 3",
+            "blkmq_identity_connections{identity=\"cn:a\\\"b\\\\\"} 2",
+            "blkmq_tls_certificate_expiry_seconds 1893542400",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+        }
     }
 }

@@ -3,9 +3,8 @@
 use super::*;
 use crate::allow::Gate;
 use crate::bounds::Guests;
-use crate::counting::Counting;
 use crate::export::Export;
-use crate::figures::Judge;
+use crate::figures::{Counting, Judge};
 use blkmq::Instant;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
