@@ -3,27 +3,30 @@
 //! A [`Ublk`](crate::Ublk) presents an export of the server as `/dev/ublkbN`, with the same disk, group, promises and
 //! counts as for its NBD clients. The thread owns the queues of the device and a client of the disk. In a turn it takes
 //! requests from the kernel, pushes their I/Os as one plug, reaps completions, and passes all answers to the kernel
-//! with one call.
-//!
-//! | file | step |
-//! |---|---|
-//! | `backend/mod.rs` | the thread: turns, and the end of the device |
-//! | `backend/serve.rs` | converts requests to I/Os, completions to answers |
-//! | `keeper.rs` | a second thread for commands that wait for the first |
-//! | `params.rs` | the limits of the disk as parameters of the kernel |
+//! with one call. `device.rs` has the parameters of the device, and a second thread for commands that wait for the
+//! first.
 
-mod backend;
-mod keeper;
-mod params;
+mod device;
 
-use crate::export::{Export, Served};
-use crate::machine::Ublk;
-use crate::threads::{Inbox, Running};
+use crate::carrier::{Carrier, Finished};
+use crate::clients::{Figures, Listed};
+use crate::export::{Cache, Export, Seat, Served};
+use crate::flight::Work;
+use crate::log::Rarely;
+use crate::machine::{MOST_QUEUES, Ublk};
+use crate::threads::{Inbox, Message, Running};
+use crate::waiting::{DiskClient, Load, Sleeper, Spin};
 use crate::worker::Shared;
-use backend::Backend;
+use blkmq::{ClientError, Clock, Instant, IoError, IoResult, Nanos, SECTOR_SIZE};
+use blkmq_ublk::control::{Device, Origin, UblkError};
+use blkmq_ublk::queues::{Queues, Taken};
+use blkmq_ublk::wire::{Allowed, Descriptor, Info, Op};
+use device::{Facts, Keeper};
+use rustix::event::epoll;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -57,5 +60,462 @@ pub(crate) fn start(shared: &Arc<Shared>, export: &Export, settings: Ublk) -> Re
     match started.recv_timeout(STARTS) {
         Ok(result) => result.map_err(|error| error.to_string()),
         Err(_) => Err("the device does not start".to_owned()),
+    }
+}
+
+/// The numbers of events.
+const INBOX: u64 = 0;
+const DISK: u64 = 1;
+const QUEUES: u64 = 2;
+/// The maximum number of events taken from the kernel at a time.
+const EVENTS: usize = 16;
+/// How often polling may find requests or completions before messages are checked.
+const LOOKS: usize = 64;
+/// The number of tags of a queue: with four queues, a quarter of the credit.
+const DEPTH: u16 = 64;
+/// The maximum sleep, and the interval for checking whether an export has been removed or a device has ended.
+const TICK: Nanos = Nanos::from_millis(1000);
+const SOON: Nanos = Nanos::from_millis(50);
+
+/// A device that was added, and the thread's state before it runs.
+pub(crate) struct Backend {
+    export: String,
+    shared: Arc<Shared>,
+    /// The index of its disk among those of the server.
+    disk: usize,
+    inbox: Arc<Inbox>,
+    seat: Seat,
+    /// The size of the device in bytes.
+    bytes: u64,
+    device: Device,
+    carrier: Carrier<u32>,
+    sleeper: Sleeper,
+    clock: Clock,
+}
+
+impl Backend {
+    /// Creates the block device of the export named `export` on a disk.
+    ///
+    /// # Errors
+    /// If the driver is missing or refuses, or the disk was not started for another thread.
+    pub(crate) fn new(
+        (export, disk): (&str, usize),
+        settings: Ublk,
+        shared: Arc<Shared>,
+        inbox: Arc<Inbox>,
+    ) -> io::Result<Self> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
+        if settings.queues == 0 || settings.queues > MOST_QUEUES {
+            let text = format!("{} queues; accepted: 1 to {MOST_QUEUES}", settings.queues);
+            return Err(invalid(text));
+        }
+        let most = shared.bounds.connections_per_export;
+        let seat = shared.exports.now().get(export).and_then(|export| Seat::take(export, most));
+        let seat = seat.ok_or_else(|| invalid("the export has no place left".to_owned()))?;
+        let client = shared.disks[disk].service().client().map_err(|error| match error {
+            ClientError::NoSubmitterLeft(_) => {
+                let text = "the disk has no place for another block device; the bound 'devices' says how many there are";
+                io::Error::other(text)
+            }
+            error => io::Error::other(error),
+        });
+        let mut client = client?;
+        let clock = Clock::start();
+        let sleeper = Sleeper::without_looks(clock)?;
+        sleeper.watch(&*inbox, INBOX)?;
+        sleeper.watch(client.event_fd()?, DISK)?;
+        let carrier = Carrier::new(DiskClient::new(client), shared.bounds.bytes_per_turn);
+        let portion = carrier.portion();
+        let wanted = Info {
+            queues: settings.queues,
+            depth: DEPTH,
+            max_bytes: portion as u32,
+            device: settings.number,
+            ..Info::default()
+        };
+        let shape = shared.disks[disk].device().shape();
+        let facts = Facts::of(&seat, portion);
+        let (params, bytes) = (facts.params(&shape.limits, shape.cache), facts.bytes);
+        let device = Device::add(wanted, &params).map_err(io::Error::other)?;
+        match device.origin() {
+            Origin::New => {}
+            Origin::Replaced => {
+                tracing::warn!(export, "a device that no process served is replaced");
+            }
+            Origin::Recovered => {
+                tracing::info!(export, "a device that a process has left behind is taken up");
+            }
+        }
+        Ok(Self {
+            export: export.to_owned(),
+            shared,
+            disk,
+            inbox,
+            seat,
+            bytes,
+            device,
+            carrier,
+            sleeper,
+            clock,
+        })
+    }
+
+    /// Serves the device until it is asked to stop, or the export is removed. Notifies `started` when the block device
+    /// exists.
+    ///
+    /// # Errors
+    /// If the kernel refuses memory, a ring or waiting.
+    pub(crate) fn run(self, started: Sender<Result<(), UblkError>>) -> io::Result<()> {
+        let Self { export, shared, disk, inbox, seat, bytes, device, .. } = self;
+        let Self { carrier, sleeper, clock, .. } = self;
+        let info = *device.info();
+        let device = Arc::new(device);
+        // Opened on this thread: the kernel binds tags to the thread that fetches them.
+        let file = device.open().map_err(io::Error::other);
+        let begun = file.and_then(|file| Queues::fetch(file, &info)).and_then(|queues| {
+            sleeper.watch(&queues, QUEUES)?;
+            Ok((Keeper::start(Arc::clone(&device), started)?, queues))
+        });
+        let (keeper, queues) = begun.inspect_err(|_| {
+            // Nothing refers to the device any more. The first error is reported.
+            let _ = device.give_up();
+        })?;
+        let through = seat.cache == Cache::Writethrough;
+        tracing::info!(export, device = info.device, queues = info.queues, "a device is served");
+        let path = format!("/dev/ublkb{}", info.device);
+        let serving = Serving {
+            listed: shared.clients.list_device(path, &export),
+            export,
+            shared,
+            disk,
+            inbox,
+            seat,
+            bytes,
+            keeper,
+            queues,
+            carrier,
+            finished: Vec::new(),
+            sleeper,
+            clock,
+            through,
+            waiting: VecDeque::new(),
+            ending: None,
+            has_given_up: false,
+            spin: Spin::default(),
+            faults: Rarely::default(),
+            totals: Totals::default(),
+        };
+        serving.run()
+    }
+}
+
+/// Requests that have ended, and their bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    requests: u64,
+    read: u64,
+    written: u64,
+}
+
+/// The thread's state.
+struct Serving {
+    /// The name of the export.
+    export: String,
+    shared: Arc<Shared>,
+    /// Its entry in the list of clients.
+    listed: Listed,
+    disk: usize,
+    inbox: Arc<Inbox>,
+    seat: Seat,
+    /// The size of the device in bytes.
+    bytes: u64,
+    keeper: Keeper,
+    queues: Queues,
+    /// Its requests are identified by their tags.
+    carrier: Carrier<u32>,
+    /// Finished requests. Empty between calls; keeps its capacity.
+    finished: Vec<Finished<u32>>,
+    sleeper: Sleeper,
+    clock: Clock,
+    /// Whether every write must be durable when it is answered.
+    through: bool,
+    /// Requests that have not begun; at most one for each tag.
+    waiting: VecDeque<Taken>,
+    /// The time at which the end of the device began.
+    ending: Option<Instant>,
+    /// Whether the disk did not complete its requests in time: they were answered with errors, and new requests are,
+    /// too.
+    has_given_up: bool,
+    /// Learns whether to poll before sleeping.
+    spin: Spin,
+    faults: Rarely,
+    totals: Totals,
+}
+
+impl Serving {
+    fn run(mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut served = Ok(());
+        while served.is_ok() && !self.is_done() {
+            for _ in 0..LOOKS {
+                if !self.look() {
+                    break;
+                }
+                self.serve();
+            }
+            let most = self.sleep_for();
+            let disks = std::slice::from_mut(&mut self.carrier.disk_client);
+            served = self.sleeper.wait((DISK, disks), most, &mut events);
+            self.take_turn(&mut events);
+        }
+        self.end(served)
+    }
+
+    /// Polls briefly for requests and completions, if that pays. Returns whether there is one.
+    fn look(&mut self) -> bool {
+        let mut spin = std::mem::take(&mut self.spin);
+        let found = spin.poll(self.clock, || {
+            let is_due = self.queues.has_request() || self.carrier.has_ended() && self.reap();
+            is_due.then(|| ((), Load::of(self.carrier.len())))
+        });
+        self.spin = spin;
+        found.is_some()
+    }
+
+    /// The maximum sleep before the next turn; zero while a request has a step to begin.
+    fn sleep_for(&mut self) -> Nanos {
+        if self.carrier.is_due() || self.may_begin() && !self.waiting.is_empty() {
+            return Nanos::ZERO;
+        }
+        if self.ending.is_some() { SOON } else { TICK }
+    }
+
+    fn take_turn(&mut self, events: &mut Vec<epoll::Event>) {
+        self.carrier.next_turn();
+        for event in events.drain(..) {
+            match event.data.u64() {
+                INBOX => self.read_inbox(),
+                DISK => self.carrier.disk_client.is_called = true,
+                _ => {}
+            }
+        }
+        if self.seat.is_withdrawn() {
+            self.begin_end();
+        }
+        let bytes = self.seat.bytes();
+        if bytes != self.bytes {
+            self.bytes = bytes;
+            self.keeper.resize(bytes / u64::from(SECTOR_SIZE));
+        }
+        self.serve();
+        let Totals { requests, read, written } = self.totals;
+        let in_flight = (self.carrier.len() + self.waiting.len()) as u64;
+        // A block device can only end with its export.
+        let _ = self.listed.look(Figures { requests, read, written, in_flight });
+        if let Some(error) = self.queues.take_fault() {
+            let export = &self.export;
+            tracing::error!(export, "a device ends, since a command was refused: {error}");
+            self.begin_end();
+        }
+    }
+
+    fn read_inbox(&mut self) {
+        for message in self.inbox.take() {
+            match message {
+                // Only workers get connections.
+                Message::Connection(..) => {}
+                Message::Drain | Message::HandOver | Message::Stop => self.begin_end(),
+            }
+        }
+    }
+
+    /// Has the kernel stop the device, which must be served until then.
+    fn begin_end(&mut self) {
+        self.ending = self.ending.or(Some(self.clock.now()));
+        self.keeper.stop();
+    }
+
+    /// Returns whether the device has ended, or will not end.
+    fn is_done(&mut self) -> bool {
+        let drain = self.shared.bounds.drain;
+        let is_late = self.ending.is_some_and(|at| self.clock.now() >= at + drain);
+        if self.queues.is_over() {
+            return is_late || self.has_given_up || self.carrier.len() == 0;
+        }
+        if is_late && !self.has_given_up {
+            self.give_up();
+            return false;
+        }
+        is_late
+    }
+
+    /// Fails all requests, and waits again for the end. Without the answers the kernel completes neither the stop of
+    /// the device nor its start, whatever happens to this process.
+    fn give_up(&mut self) {
+        let (export, requests) = (&self.export, self.carrier.len() + self.waiting.len());
+        tracing::warn!(export, requests, "a device takes too long to stop: its requests fail");
+        self.has_given_up = true;
+        self.ending = Some(self.clock.now());
+        self.waiting.clear();
+        self.carrier.give_up(&mut self.finished);
+        self.finished.clear();
+        self.queues.fail(-i32::from(IoError::IO.0));
+        self.publish();
+    }
+
+    /// Deletes the device, which takes at most as long as a drain.
+    fn end(mut self, served: io::Result<()>) -> io::Result<()> {
+        self.keeper.stop();
+        let Self { export, keeper, queues, sleeper, shared, totals, .. } = self;
+        // The kernel counts descriptors of the device, and waits for the last one.
+        let forgotten = sleeper.forget(&queues);
+        drop(queues);
+        if !keeper.delete(shared.bounds.drain) {
+            tracing::warn!(
+                export,
+                "a device is still referred to and stays until this process ends"
+            );
+        }
+        let Totals { requests, read, written } = totals;
+        tracing::info!(export, requests, read, written, "a device ends");
+        served.and(forgotten)
+    }
+}
+
+/// How often the queues are polled before messages are: a disk that completes each I/O within its push could be busy
+/// for ever.
+const ROUNDS: usize = 8;
+
+impl Serving {
+    /// Takes requests from the kernel, performs them as far as the disk permits, and answers.
+    pub(super) fn serve(&mut self) {
+        for _ in 0..ROUNDS {
+            self.carrier.go_on(&self.seat);
+            // All of them: the kernel signals until its ring is empty.
+            let queues = &mut self.queues;
+            self.waiting.extend(std::iter::from_fn(|| queues.take()));
+            let has_begun = self.begin_waiting();
+            let has_reaped = self.carrier.has_ended() && self.reap();
+            self.publish();
+            if !has_begun && !has_reaped {
+                return;
+            }
+        }
+    }
+
+    /// Returns whether another request may begin.
+    fn may_begin(&self) -> bool {
+        self.carrier.has_room(self.shared.bounds.bytes)
+    }
+
+    /// Begins waiting requests, within limits. Returns whether there was one.
+    fn begin_waiting(&mut self) -> bool {
+        let mut has_begun = false;
+        while self.may_begin()
+            && let Some(Taken { tag, request }) = self.waiting.pop_front()
+        {
+            has_begun = true;
+            self.begin(tag, request);
+        }
+        has_begun
+    }
+
+    /// Begins a request, or answers it.
+    fn begin(&mut self, tag: u32, request: Descriptor) {
+        if self.has_given_up {
+            return self.answer(tag, Err(IoError::IO), 0);
+        }
+        let Self { seat, carrier, queues, .. } = self;
+        let export = &**seat;
+        let allowed = Allowed {
+            bytes: export.bytes(),
+            most: carrier.portion() as u32,
+            discards: export.discard > 0,
+            is_read_only: export.is_read_only(),
+        };
+        let Some(range) = request.range(&allowed) else {
+            return self.answer(tag, Err(IoError::IO), 0);
+        };
+        let of = (tag, export.ioprio);
+        // For a read or write, whose length is at most a portion.
+        let (at, len) = (range.start, (range.end - range.start) as u32);
+        let fua = request.fua || self.through;
+        match request.op {
+            Op::Flush => carrier.flush(of, export),
+            Op::Read => carrier.read(of, export, (at, len)),
+            Op::Write => {
+                let fill = |_: &u32, data: &mut [u8], _| {
+                    queues.data(tag, data.len()).map(|from| data.copy_from_slice(from)).is_some()
+                };
+                if carrier.write(of, export, (at, len, fua), fill).is_err() {
+                    self.answer(tag, Err(IoError::IO), 0);
+                }
+            }
+            Op::Discard => carrier.discard(of, export, range),
+            Op::WriteZeroes { no_hole } => carrier.zero(of, export, (range, no_hole, fua)),
+            Op::Other(_) => self.answer(tag, Err(IoError::NOT_SUPPORTED), 0),
+        }
+    }
+
+    /// Flushes the plug and reaps completions. Returns whether there were any.
+    pub(super) fn reap(&mut self) -> bool {
+        let mut finished = std::mem::take(&mut self.finished);
+        let has_some = self.carrier.reap(&mut finished);
+        if self.has_given_up {
+            // They have been answered.
+            finished.clear();
+        }
+        finished.drain(..).for_each(|done| self.finish(done));
+        self.finished = finished;
+        has_some
+    }
+
+    /// Handles the completion of all I/Os of a request.
+    fn finish(&mut self, mut done: Finished<u32>) {
+        if let Some((what, error)) = done.failure() {
+            self.shared.disks[self.disk].failed(&self.export, what, error);
+        }
+        let mut len = 0;
+        if done.result.is_ok() {
+            match done.work {
+                Work::Read(_) => match self.queues.data(done.to, done.payload.len()) {
+                    Some(data) => {
+                        data.copy_from_slice(done.payload.as_mut_slice());
+                        len = done.payload.len();
+                        self.totals.read += len as u64;
+                    }
+                    None => done.result = Err(IoError::IO),
+                },
+                Work::Write(written) => {
+                    len = written as usize;
+                    self.totals.written += u64::from(written);
+                }
+                // No request is longer than a portion.
+                Work::Plain | Work::Steps(_) | Work::Long(_) => {}
+            }
+        }
+        self.totals.requests += 1;
+        self.answer(done.to, done.result, len);
+    }
+
+    /// Answers a request, with the bytes of a read or write. [`publish`](Self::publish) passes the answers to the
+    /// kernel.
+    fn answer(&mut self, tag: u32, result: IoResult, len: usize) {
+        let result = match result {
+            Ok(()) => len as i32,
+            Err(error) => -i32::from(error.0),
+        };
+        self.queues.answer(tag, result);
+    }
+
+    /// Passes the answers to the kernel.
+    fn publish(&mut self) {
+        if let Err(error) = self.queues.submit() {
+            let export = &self.export;
+            // The next turn tries again.
+            self.faults.log(self.clock.now(), |before| {
+                tracing::warn!(before, export, "the kernel takes no answers: {error}");
+            });
+        }
     }
 }

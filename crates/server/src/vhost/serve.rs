@@ -5,7 +5,8 @@ use crate::carrier::Finished;
 use crate::export::{Cache, Served};
 use crate::flight::Work;
 use blkmq::IoError;
-use blkmq_vhost::request::{self, Request, Status};
+use blkmq_vhost::request;
+use blkmq_vhost::request::{Request, Status};
 use blkmq_vhost::ring::{Chain, Ring, RingError};
 
 /// The maximum length of a read or write. The Linux driver requests at most a few MiB.
