@@ -3,15 +3,16 @@
 use super::Shared;
 use super::connection::{Connection, Payload, Phase, Transmission};
 use super::places::Places;
-use super::view::{Missed, View};
+use crate::allow::Identity;
 use crate::bounds::{Guest, Tenancy, UnderWay, one_too_many};
-use crate::export::Seat;
+use crate::export::{Seat, Served, Table};
 use crate::flight::Key;
 use crate::log::{Rarely, Reason};
 use crate::stream::Stream;
 use blkmq::Clock;
-use blkmq_nbd::TransmissionFlags;
 use blkmq_nbd::server::{Closing, Handshake, Negotiated, Next, Replies, Requests};
+use blkmq_nbd::{ExportInfo, Exports, TransmissionFlags};
+use std::cell::RefCell;
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
 
@@ -202,6 +203,65 @@ impl Admission {
         let is_new = matches!(connection.phase, Phase::Handshake { .. });
         if is_new && connection.stream.has_tls() && error.kind() == ErrorKind::InvalidData {
             self.refused(connection, Reason::Tls, &format!("a handshake ended in TLS: {error}"));
+        }
+    }
+}
+
+/// Characters of a name that are logged.
+const SHOWN: usize = 64;
+
+/// The exports of the server as one client sees them.
+///
+/// An export that a client may not use is answered exactly as one that there is none of: its name is in no list, and
+/// the refusal is the same. The log says which of both it was.
+struct View<'a> {
+    exports: &'a Table,
+    identity: &'a Identity,
+    missed: RefCell<Option<Missed>>,
+}
+
+/// A name that a client asked for without success.
+struct Missed {
+    /// Its beginning, without special characters: a name may have 4096 bytes of any kind.
+    shown: String,
+    /// There is such an export, for other clients.
+    exists: bool,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn new(exports: &'a Table, identity: &'a Identity) -> Self {
+        Self { exports, identity, missed: RefCell::default() }
+    }
+
+    fn may(&self, export: &Served) -> bool {
+        export.allow.allows(self.identity)
+    }
+
+    /// The export of this name. The empty name is also that of the only export that exists for the client.
+    pub(super) fn get(&self, name: &str) -> Option<&'a Arc<Served>> {
+        self.exports.get_of(name, |export| self.may(export))
+    }
+
+    /// The last name that none of them has.
+    fn missed(self) -> Option<Missed> {
+        self.missed.into_inner()
+    }
+}
+
+impl Exports for View<'_> {
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        let found = self.get(name);
+        if found.is_none() {
+            let shown = name.chars().take(SHOWN).collect::<String>().escape_debug().to_string();
+            let exists = self.exports.get(name).is_some();
+            self.missed.replace(Some(Missed { shown, exists }));
+        }
+        found.map(|export| export.info())
+    }
+
+    fn list(&self, each: &mut dyn FnMut(&str, &str)) {
+        for export in self.exports.all().filter(|export| self.may(export)) {
+            each(&export.info.name, &export.info.description);
         }
     }
 }

@@ -6,37 +6,24 @@
 //!
 //! | file | step |
 //! |---|---|
-//! | `../waiting` | sleep until there is an event |
-//! | `hear.rs` | bytes arrive: handshake, or requests |
+//! | `../waiting.rs` | sleep until there is an event |
+//! | `sockets.rs` | bytes arrive: handshake, or requests; replies are sent, and connections closed |
 //! | `admission.rs` | clients are let in, or turned away; handshakes too many go |
-//! | `view.rs` | the exports that exist for a client |
-//! | `arriving.rs` | payloads of writes come into their buffers |
-//! | `serve.rs` | requests become I/Os |
-//! | `portions.rs` | a portion of a long request, or a step, in each turn of its connection |
-//! | `status.rs` | requests about holes, which need none |
-//! | `replies.rs` | I/Os end, and become replies |
-//! | `turns.rs` | the bytes of a turn, and the order among clients with much to do |
-//! | `places.rs` | the connections, and those to look at |
-//! | `finish.rs` | replies are sent, and connections closed |
-//! | `deadlines.rs` | clients that keep the worker waiting are closed |
+//! | `connection.rs` | a connection, and payloads of writes that come into their buffers |
+//! | `serve.rs` | requests become I/Os; those about holes need none |
+//! | `replies.rs` | I/Os end, and become replies, or the next portion or step of a long request |
+//! | `places.rs` | the connections, the order among clients with much to do, and deadlines |
 //!
 //! Back-pressure is the credit of the clients, and the bounds of connections: a connection without room is not read.
 
 mod admission;
-mod arriving;
 mod connection;
-mod deadlines;
-mod finish;
-mod hear;
 mod places;
-mod portions;
 mod replies;
 mod serve;
-mod status;
+mod sockets;
 #[cfg(test)]
 mod tests;
-mod turns;
-mod view;
 
 use crate::allow::Gate;
 use crate::bounds::{Bounds, Guest, Tenants};
@@ -54,14 +41,12 @@ use admission::Admission;
 use blkmq::{Clock, Nanos};
 use blkmq_nbd::server::Config;
 use connection::CAPACITY;
-use deadlines::Deadlines;
-use places::Places;
+use places::{Deadlines, Places, Turns};
 use rustix::event::epoll;
 use serve::Requests;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use turns::Turns;
 
 /// The numbers of events: the inbox, then the disks, then connections from [`CONNECTIONS`] on.
 const INBOX: u64 = 0;

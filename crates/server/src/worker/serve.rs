@@ -1,19 +1,23 @@
 //! [`Requests`]: the requests of a worker's connections become I/Os of the disks, and these end.
 //!
-//! It knows no socket: bytes come from a connection, and replies go to its output.
+//! It knows no socket: bytes come from a connection, and replies go to its output. BLOCK_STATUS
+//! (`base:allocation`) and reads of holes are answered from what the disk knows of its extents, without an I/O.
 
-use super::arriving::Arriving;
-use super::connection::{Connection, Payload, Phase, Writing};
-use super::turns::Turn;
-use super::{Shared, status};
+use super::Shared;
+use super::connection::{Arriving, Connection, Payload, Phase, Transmission, Writing};
+use super::places::Turn;
+use crate::disk::Disk;
 use crate::export::Cache;
 use crate::flight::{Cookie, Flight, Flights, Key, Work};
 use crate::log::Reason;
 use crate::long::{self, Buffers, Long, Steps, Zeroes};
 use crate::waiting::DiskClient;
 use blkmq::{AlignedBuf, Bytes, Instant, Io, IoError, IoResult, Owner, Refusal, SECTOR_SIZE};
-use blkmq_nbd::server::Parsed;
-use blkmq_nbd::{Checked, Command, ErrorCode, ReplyTo, Request, Span};
+use blkmq_nbd::server::{Extents, Parsed, Room};
+use blkmq_nbd::{
+    Checked, Command, ErrorCode, Extent, ExtentCount, HOLE, Header, Limits, ReplyTo, Request, Span,
+    ZERO,
+};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -173,7 +177,7 @@ impl Requests {
             Ok(Checked::Disconnect) => connection.is_over = true,
             Ok(Checked::Read { span, .. }) => {
                 let disk = &self.shared.disks[transmission.export.disk];
-                if let Some(reply) = status::read_of_hole(transmission, disk, to, span) {
+                if let Some(reply) = read_of_hole(transmission, disk, to, span) {
                     return connection.output.header(reply);
                 }
                 self.read_from(connection, to, (start + span.offset, span.length as u32));
@@ -203,7 +207,7 @@ impl Requests {
             Ok(Checked::BlockStatus { span, count }) => {
                 let disk = &self.shared.disks[transmission.export.disk];
                 let mut bytes = Vec::new();
-                status::answer(transmission, disk, to, (span, count), &mut bytes);
+                block_status(transmission, disk, to, (span, count), &mut bytes);
                 connection.output.bytes(bytes);
             }
         }
@@ -302,4 +306,69 @@ pub(super) fn buffer_to_read(connection: &Connection, buffers: &Buffers, len: us
 /// The bytes of the disk that a request is about, on an export that begins at `start`.
 fn range(start: u64, span: Span) -> Range<u64> {
     start + span.offset..start + span.offset + span.length
+}
+
+/// Bytes of a read from which on the disk is asked for holes first. For a file that is a system call, which costs more
+/// than a small read gains.
+const SPARSE: u64 = 64 << 10;
+
+/// The reply to a large read of a hole, which then costs neither bandwidth nor an I/O; `None` if there is data, if the
+/// client has no structured replies, or if the disk does not know or has to ask a server, which then sends no bytes of
+/// holes itself. A write that was answered before is seen.
+fn read_of_hole(
+    transmission: &Transmission,
+    disk: &Disk,
+    to: ReplyTo,
+    span: Span,
+) -> Option<Header> {
+    if span.length < SPARSE || disk.device().asks_for_extents() {
+        return None;
+    }
+    let length = u32::try_from(span.length).ok()?;
+    let mut pieces = transmission.replies.pieces(to, length)?;
+    let start = transmission.export.start + span.offset;
+    let end = start + span.length;
+    let found = disk.device().extents(start..end, 1).ok()?;
+    let is_hole = found.first().is_some_and(|first| first.is_hole && first.end == end);
+    is_hole.then(|| pieces.hole(length))
+}
+
+/// Appends the reply, up to the bound of the specification. One system call or two for each extent of a file; the
+/// worker waits for an export of another server.
+fn block_status(
+    transmission: &Transmission,
+    disk: &Disk,
+    to: ReplyTo,
+    (span, count): (Span, ExtentCount),
+    out: &mut Vec<u8>,
+) {
+    let limits = Limits::default();
+    let start = transmission.export.start + span.offset;
+    let range = start..start + span.length;
+    let most = match count {
+        ExtentCount::One => 1,
+        ExtentCount::Many => limits.extents as usize,
+    };
+    let stretches = match disk.device().extents(range.clone(), most) {
+        Ok(stretches) => stretches,
+        Err(error) => {
+            let errno = error.raw_os_error().and_then(|errno| u16::try_from(errno).ok());
+            let error = errno.map_or(IoError::IO, IoError);
+            disk.failed(&transmission.export.info.name, ("block status", start), error);
+            return out.extend_from_slice(&transmission.replies.error(to, ErrorCode::Io));
+        }
+    };
+    let mut extents = Extents::new(span, count, &limits);
+    let mut at = range.start;
+    for stretch in stretches {
+        let flags = if stretch.is_hole { HOLE | ZERO } else { 0 };
+        let extent = Extent { length: stretch.end - at, flags };
+        at = stretch.end;
+        if extents.push(extent) == Room::Full {
+            break;
+        }
+    }
+    let contexts: Vec<(u32, &Extents)> =
+        transmission.contexts.iter().map(|context| (context.id, &extents)).collect();
+    transmission.replies.block_status(to, &contexts, out);
 }
