@@ -1,7 +1,6 @@
 //! HTTP access to a running server: figures, changes, and refusals.
 
-use crate::rig::{Rig, serve, serve_on};
-use crate::until::until;
+use crate::rig::{Rig, serve, serve_on, until};
 use blkmq_nbd::{Command, CommandFlags};
 use blkmq_server::{Address, Bounds, Export, Listener, Rights, Settings};
 use std::io::{Read, Write};

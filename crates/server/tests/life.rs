@@ -1,8 +1,7 @@
 //! Connections and servers that start and end.
 
 use crate::client::Client;
-use crate::rig::{serve, serve_on};
-use crate::until::until;
+use crate::rig::{serve, serve_on, until};
 use blkmq::core::HwQueue;
 use blkmq::{Clock, Instant, Nanos};
 use blkmq_nbd::{Command, CommandFlags, ErrorCode};

@@ -1,8 +1,7 @@
 //! Recordings of a running server: they contain what happened and end when they should, and only one of each kind runs
 //! at a time.
 
-use crate::rig::{NoProgram, Rig, serve, serve_on};
-use crate::until::until;
+use crate::rig::{NoProgram, Rig, serve, serve_on, until};
 use blkmq_recording::{Options, Reader, Summary, Tenant};
 use blkmq_server::control::{Answer, Ended, RecordError, Request, Why, call, record};
 use blkmq_server::{Bounds, Export};
@@ -11,7 +10,8 @@ use blkmq_trace::record::{Act, category, records};
 use std::io::{BufRead, BufReader, Cursor, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 const TRACE: Request = Request::Trace { device: 1, seconds: None, buffer_kib: 1024, bytes: None };
 const LOG: Request = Request::ElevatorLog { device: 1, seconds: None, bytes: 1 << 20 };

@@ -1,9 +1,15 @@
-//! Every request, in every form of headers.
+//! Every request, in every form of headers: its effect, what remains of it after the power is cut, and its latency.
+//!
+//! The power of a modelled device with a volatile cache is cut: data that the protocol calls durable must survive. The
+//! latency of a modelled device is the latency that a client sees. Shares and latencies under load depend on the
+//! machine, and are measured with real clients (`cargo xtask serve-isolation`).
 
 use crate::client::Client;
-use crate::rig::{serve, serve_on};
+use crate::rig::{Rig, serve, serve_on};
+use blkmq::Device;
+use blkmq::core::Class;
 use blkmq_nbd::{Command, CommandFlags, ErrorCode, HeaderStyle, TransmissionFlags};
-use blkmq_server::{Bounds, Export, Region};
+use blkmq_server::{Bounds, Cache, Export, Region};
 use std::io::Write;
 
 const STYLES: [HeaderStyle; 3] =
@@ -222,4 +228,150 @@ fn an_unaligned_request_is_invalid_and_the_next_one_is_understood() {
     assert_eq!(client.write(100, &[1; 100]), Err(ErrorCode::Invalid));
     assert_eq!(client.read(0, 511), Err(ErrorCode::Invalid));
     assert_eq!(client.read(0, 512), Ok(vec![0; 512]));
+}
+
+/// Blocks of 4 KiB that each connection writes.
+const BLOCKS: u64 = 64;
+/// The number of power cuts, each with different blocks written back by chance.
+const SEEDS: u64 = 8;
+
+fn block(at: u64) -> Vec<u8> {
+    (at + 1).to_le_bytes().repeat(512)
+}
+
+/// Serves a memory device with a cache for everything that a test writes.
+fn cached(cache: Cache) -> Rig {
+    let export = Export { cache, ..Export::new("disk", 0) };
+    serve_on("memory,size=16,cache_size=16", &[export], Bounds::default())
+}
+
+/// Cuts the power. Returns the blocks of `wanted` whose contents are lost.
+fn lost(rig: &Rig, seed: u64, wanted: impl Iterator<Item = u64>) -> Vec<u64> {
+    let Device::Virtual(device) = rig.server.disks()[0].device() else {
+        unreachable!("memory is a virtual device")
+    };
+    device.memory().expect("it stores").crash(seed);
+    let mut client = rig.client("disk");
+    wanted.filter(|at| client.read(at * 4096, 4096) != Ok(block(*at))).collect()
+}
+
+#[test]
+fn a_flush_covers_the_writes_that_other_connections_were_answered() {
+    for seed in 0..SEEDS {
+        let rig = cached(Cache::Writeback);
+        let (mut one, mut other) = (rig.client("disk"), rig.client("disk"));
+        for at in 0..BLOCKS {
+            assert_eq!(one.write(at * 4096, &block(at)), Ok(Vec::new()));
+        }
+        assert_eq!(other.call(Command::Flush, NONE, 0, 0, &[]), Ok(Vec::new()));
+        assert_eq!(lost(&rig, seed, 0..BLOCKS), Vec::<u64>::new(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_write_with_fua_is_durable_without_a_flush() {
+    let mut all = 0;
+    for seed in 0..SEEDS {
+        let rig = cached(Cache::Writeback);
+        let mut client = rig.client("disk");
+        for (range, flags) in [(0..BLOCKS, CommandFlags::FUA), (BLOCKS..2 * BLOCKS, NONE)] {
+            for at in range {
+                let answer = client.call(Command::Write, flags, at * 4096, 4096, &block(at));
+                assert_eq!(answer, Ok(Vec::new()));
+            }
+        }
+        let lost = lost(&rig, seed, 0..2 * BLOCKS);
+        assert!(lost.iter().all(|at| *at >= BLOCKS), "seed {seed}: {lost:?}");
+        all += lost.len();
+    }
+    assert!(all > 0, "the device has no cache that could lose anything");
+}
+
+/// Regression test: a TRIM with FUA was answered like one without FUA.
+#[test]
+fn a_trim_with_fua_is_durable_without_a_flush() {
+    for seed in 0..SEEDS {
+        let export = Export::new("disk", 0);
+        let device = "memory,size=16,cache_size=16,discard=1";
+        let rig = serve_on(device, &[export], Bounds::default());
+        let mut client = rig.client("disk");
+        for at in 0..BLOCKS {
+            let answer =
+                client.call(Command::Write, CommandFlags::FUA, at * 4096, 4096, &block(at));
+            assert_eq!(answer, Ok(Vec::new()));
+        }
+        let all = (0, BLOCKS * 4096);
+        assert_eq!(client.call(Command::Trim, CommandFlags::FUA, all.0, all.1, &[]), Ok(vec![]));
+        let left = BLOCKS as usize - lost(&rig, seed, 0..BLOCKS).len();
+        assert_eq!(left, 0, "seed {seed}: blocks are back that were trimmed");
+    }
+}
+
+#[test]
+fn a_write_through_the_cache_is_durable_without_a_word_about_it() {
+    for seed in 0..SEEDS {
+        let rig = cached(Cache::Writethrough);
+        let mut client = rig.client("disk");
+        for at in 0..BLOCKS {
+            assert_eq!(client.write(at * 4096, &block(at)), Ok(Vec::new()));
+        }
+        let zeroed = client.call(Command::WriteZeroes, NONE, 0, 4096, &[]);
+        assert_eq!(zeroed, Ok(Vec::new()));
+        assert_eq!(lost(&rig, seed, 1..BLOCKS), Vec::<u64>::new(), "seed {seed}");
+        assert_eq!(rig.client("disk").read(0, 4096), Ok(vec![0; 4096]), "seed {seed}");
+    }
+}
+
+/// Regression test: a worker slept in whole milliseconds, so that every I/O of a faster device took one.
+#[test]
+fn an_io_of_50_microseconds_takes_less_than_a_millisecond() {
+    let device = "null,size=16,irqmode=2,completion_nsec=50000";
+    let rig = serve_on(device, &[Export::new("disk", 0)], Bounds::default());
+    let mut client = rig.client("disk");
+    let clock = rig.server.disks()[0].service().clock();
+    let times = (0..500).map(|_| {
+        let begun = clock.now();
+        client.read(0, 512).expect("it is there");
+        (clock.now() - begun).0
+    });
+    let mut times: Vec<u64> = times.collect();
+    times.sort_unstable();
+    // A short one: a busy machine delays many I/Os, but never speeds one up.
+    let tenth = times[times.len() / 10];
+    assert!((50_000..1_000_000).contains(&tenth), "{tenth} ns");
+}
+
+/// The device serves one request at a time, in 5 ms. Reads of a real-time export that arrive after 64 others, and
+/// follow them on the disk, are served before most of them.
+#[test]
+fn a_real_time_export_is_served_first() {
+    let export = |name: &str, offset, class| {
+        let region = Some(Region { offset, size: Some(8 << 20) });
+        Export { region, class, ..Export::new(name, 0) }
+    };
+    let exports = [export("idle", 0, Class::Idle), export("urgent", 8 << 20, Class::Realtime)];
+    let device = "null,size=16,irqmode=2,completion_nsec=5000000,hw_queue_depth=1";
+    let rig = serve_on(device, &exports, Bounds::default());
+    let service = rig.server.disks()[0].service();
+    // All of them are in the scheduler.
+    service.set_attribute("queue/nr_requests", "128").expect("it can be changed");
+    let clock = service.clock();
+    let (mut idle, mut urgent) = (rig.client("idle"), rig.client("urgent"));
+    let send = |client: &mut Client, count: u64| {
+        for at in 0..count {
+            client.send(Command::Read, CommandFlags::NONE, at << 16, 512, &[]);
+        }
+    };
+    send(&mut idle, 64);
+    // The first ones have reached the device.
+    idle.answer().1.expect("it is there");
+    send(&mut urgent, 8);
+    let last = |mut client: Client, count| {
+        std::thread::spawn(move || {
+            (0..count).for_each(|_| drop(client.answer().1.expect("it is there")));
+            clock.now()
+        })
+    };
+    let [idle, urgent] = [last(idle, 63), last(urgent, 8)].map(|it| it.join().expect("answers"));
+    assert!(urgent < idle, "{} ns later than all others", (urgent - idle).0);
 }

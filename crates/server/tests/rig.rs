@@ -1,7 +1,7 @@
 //! A server on a socket in a separate folder.
 
 use crate::client::Client;
-use crate::until::until;
+use blkmq::{Clock, Nanos};
 use blkmq_server::control::{GoesOn, Program, Saved};
 use blkmq_server::{Address, Bounds, Disk, Export, Listener, Rights, Server, Settings};
 use std::path::PathBuf;
@@ -85,5 +85,19 @@ impl Rig {
             let queue = disk.service().queue();
             assert_eq!(queue.tags_in_use(blkmq::core::HwQueue(0)), 0);
         }
+    }
+}
+
+/// Waits until `is_so` returns true.
+///
+/// # Panics
+/// After a minute: a defect must fail the test instead of hanging it.
+#[track_caller]
+pub fn until(is_so: impl Fn() -> bool) {
+    let clock = Clock::start();
+    let last = clock.now() + Nanos::from_secs(60);
+    while !is_so() {
+        assert!(clock.now() < last, "this has not come about");
+        std::thread::yield_now();
     }
 }

@@ -1,8 +1,7 @@
 //! The present state of a device: its size, its access mode, and zeroes of the requested kind.
 
 use crate::client::Client;
-use crate::rig::{Rig, serve_on};
-use crate::until::until;
+use crate::rig::{Rig, serve_on, until};
 use blkmq_nbd::server::{Config, Handshake, Next};
 use blkmq_nbd::{
     BlockSizes, Command, CommandFlags, ErrorCode, ExportInfo, Exports, HeaderStyle,

@@ -3,7 +3,7 @@
 use crate::guest::{
     Ask, DISCARD, FLUSH, GET_ID, Guest, IN, MOST_DATA, NEEDED, OUT, SIZE, WRITE_ZEROES,
 };
-use crate::until::until;
+use crate::rig::until;
 use blkmq::{AUTO, Clock, Nanos, Promise};
 use blkmq_server::control::{Answer, Request};
 use blkmq_server::{Allow, Disk, Export, GuestIoprio, Server, Settings, VhostUser};
