@@ -1,18 +1,23 @@
-//! The program `blkmqctl`: queries and changes a running server.
+//! The program `blkmqctl`: the definition of its commands, and their dispatch.
+//!
+//! Most commands are sent to a running server as requests, which query and change it; [`top`] watches a server. The
+//! commands `completions` and `man` cover `blkmqd`, too.
 
 pub mod args;
-pub mod biolatency;
+pub mod kernel;
 mod recording;
 pub mod stat;
-pub mod sys;
 mod text;
 mod waits;
 
-use crate::error::Failure;
+use crate::{Failure, serve, top};
 use args::{Asked, KernelForm, Wanted};
-use biolatency::Choice;
 use blkmq_server::control::{Answer, Request, Saved, Stat, Waits, call};
-use blkmq_terminal::screen;
+use blkmq_terminal::output::{print, reaches};
+use blkmq_terminal::{completions, man, program, screen};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgMatches, Command};
+use kernel::Choice;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,12 +25,68 @@ use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The examples of `completions`.
+const COMPLETIONS: &[&str] = &[
+    "blkmqctl completions bash > ~/.local/share/bash-completion/completions/blkmqctl",
+    "blkmqctl completions bash blkmqd > ~/.local/share/bash-completion/completions/blkmqd",
+    "blkmqctl completions zsh > ~/.zfunc/_blkmqctl",
+    "blkmqctl completions fish > ~/.config/fish/completions/blkmqctl.fish",
+];
+
+/// The examples of `man`.
+const MAN: &[&str] = &[
+    "blkmqctl man | man -l -",
+    "blkmqctl man blkmqd | man -l -",
+    "blkmqctl man --dir=/usr/local/share/man/man1",
+];
+
+/// The argument that selects the program for a text.
+fn program() -> Arg {
+    let names = PossibleValuesParser::new([args::PROGRAM, serve::args::PROGRAM]);
+    let arg = Arg::new("program").value_name("PROGRAM").value_parser(names);
+    arg.default_value(args::PROGRAM).help("the program")
+}
+
+/// Defines all commands and their options.
+fn definition() -> Command {
+    let completions = completions::definition(COMPLETIONS).arg(program());
+    let man = man::definition("blkmqd.1, blkmqctl.1", MAN).arg(program());
+    args::definition().subcommands([top::definition(), completions, man])
+}
+
+/// The definitions of both programs, the selected one first.
+fn programs(found: &ArgMatches) -> Vec<Command> {
+    let mut all = vec![definition(), serve::args::definition()];
+    let named = found.get_one::<String>("program");
+    if named.is_some_and(|name| name == serve::args::PROGRAM) {
+        all.reverse();
+    }
+    all
+}
+
+/// Runs the command given by the command-line arguments.
+///
+/// # Errors
+/// If the arguments cannot be understood, or the work fails.
+pub fn run(words: &[String]) -> Result<(), Failure> {
+    let Some(found) = program::understood::<Failure>(&definition, words)? else { return Ok(()) };
+    match found.subcommand() {
+        Some(("top", of)) => top::run(&top::Wanted::of(of)),
+        Some(("completions", of)) => {
+            let named = programs(of).swap_remove(0);
+            Ok(print(&completions::script(of, named))?)
+        }
+        Some(("man", of)) => Ok(print(&man::run(of, programs(of))?)?),
+        _ => query(&Wanted::of(&found), |text| Ok(reaches(text)?)),
+    }
+}
+
 /// Sends the request and shows the answer. Continuous output ends when `say` returns false, because its reader has
 /// gone.
 ///
 /// # Errors
 /// If no server answers, or it refuses.
-pub fn run(wanted: &Wanted, say: impl Fn(&str) -> Result<bool, Failure>) -> Result<(), Failure> {
+fn query(wanted: &Wanted, say: impl Fn(&str) -> Result<bool, Failure>) -> Result<(), Failure> {
     match &wanted.asked {
         Asked::One(request) => say(&shown(wanted, &ask(wanted, request)?)).map(drop),
         Asked::Save { output } => save(wanted, output.as_deref(), say),
@@ -113,15 +174,15 @@ fn in_kernel_form(wanted: &Wanted, form: KernelForm) -> Result<String, Failure> 
     let devices = counts(wanted)?.devices;
     if wanted.json {
         let fields = devices.iter().map(|device| match form {
-            KernelForm::Stat | KernelForm::Diskstats => sys::fields(device).to_vec(),
+            KernelForm::Stat | KernelForm::Diskstats => kernel::fields(device).to_vec(),
             KernelForm::Inflight => device.in_flight.to_vec(),
         });
         return Ok(text::json(&fields.collect::<Vec<_>>()));
     }
     let lines = (1..).zip(&devices).map(|(number, device)| match form {
-        KernelForm::Stat => sys::stat(device),
-        KernelForm::Diskstats => sys::diskstats(number, device),
-        KernelForm::Inflight => sys::inflight(device),
+        KernelForm::Stat => kernel::stat(device),
+        KernelForm::Diskstats => kernel::diskstats(number, device),
+        KernelForm::Inflight => kernel::inflight(device),
     });
     Ok(lines.collect())
 }
@@ -157,9 +218,9 @@ fn each_interval<T>(
 fn biolatency(wanted: &Wanted, choice: Choice, before: &Stat, now: &Stat) -> String {
     let pairs = before.devices.iter().zip(&now.devices);
     let all: Vec<_> = pairs
-        .flat_map(|(old, new)| biolatency::between(&new.name, &old.stages, &new.stages, choice))
+        .flat_map(|(old, new)| kernel::histograms(&new.name, &old.stages, &new.stages, choice))
         .collect();
-    if wanted.json { text::json(&all) } else { biolatency::text(&all) }
+    if wanted.json { text::json(&all) } else { kernel::histograms_text(&all) }
 }
 
 /// Shows figures as a table or as JSON.
@@ -168,5 +229,65 @@ fn tabled<T: Serialize>(wanted: &Wanted, figures: &T, text: fn(&T, usize) -> Str
         text::json(figures)
     } else {
         screen::shown(&text(figures, screen::width())).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum;
+    use clap_complete::Shell;
+
+    /// The text that a command prints.
+    fn made(words: &[&str]) -> String {
+        let words = [args::PROGRAM].iter().chain(words);
+        let found = definition().try_get_matches_from(words).expect("a line of words");
+        match found.subcommand().expect("a command") {
+            ("completions", of) => completions::script(of, programs(of).swap_remove(0)),
+            ("man", of) => man::run(of, programs(of)).expect("no file is written"),
+            (other, _) => panic!("{other}: prints no text of this kind"),
+        }
+    }
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        definition().debug_assert();
+        serve::args::definition().debug_assert();
+    }
+
+    #[test]
+    fn every_shell_completes_the_commands_and_options_of_both_programs() {
+        for shell in Shell::value_variants() {
+            let shell = shell.to_string();
+            let script = made(&["completions", &shell]);
+            for command in definition().get_subcommands() {
+                assert!(script.contains(command.get_name()), "{shell}: {}", command.get_name());
+            }
+            let script = made(&["completions", &shell, "blkmqd"]);
+            for option in serve::args::definition().get_arguments() {
+                let long = option.get_long().unwrap_or_default();
+                assert!(script.contains(long), "{shell}: {long}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_manual_has_a_page_for_both_programs_and_each_command() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = format!("--dir={}", folder.path().display());
+        assert_eq!(made(&["man", &dir]), "");
+        let page = |name: &str| {
+            let text = std::fs::read_to_string(folder.path().join(format!("{name}.1")));
+            text.unwrap_or_else(|error| panic!("{name}: {error}")).replace(r"\-", "-")
+        };
+        for command in definition().get_subcommands() {
+            let name = format!("blkmqctl-{}", command.get_name());
+            assert!(page(&name).contains(&format!("\n.TH {name} 1 ")), "{name}");
+        }
+        let (server, client) = (page("blkmqd"), page("blkmqctl"));
+        assert!(server.contains("--tls-certificates") && server.contains("\n.SS Examples\n"));
+        assert!(client.contains("\n.SS Examples\n.nf\n  blkmqctl list"), "{client}");
+        assert_eq!(made(&["man", "blkmqd"]).replace(r"\-", "-"), server);
+        assert_eq!(made(&["man"]).replace(r"\-", "-"), client);
     }
 }

@@ -7,16 +7,14 @@
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
-mod client;
 mod ctl;
-mod error;
 mod promises;
 mod serve;
 mod top;
 #[cfg(test)]
 mod virtual_figures;
 
-use blkmq_terminal::program;
+use blkmq_terminal::{OutputError, UsageError, program};
 use std::process::ExitCode;
 
 /// `blkmqd`: runs its command line and returns the exit code.
@@ -28,5 +26,31 @@ pub fn blkmqd() -> ExitCode {
 /// `blkmqctl`: runs its command line and returns the exit code.
 #[must_use]
 pub fn blkmqctl() -> ExitCode {
-    program::run(ctl::args::PROGRAM, client::run)
+    program::run(ctl::args::PROGRAM, ctl::run)
+}
+
+/// The reason why a program ends early.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The command line cannot be understood.
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+    /// Standard output cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The server could not start, one of its threads failed, or it refused a request.
+    #[error("{0}")]
+    Server(String),
+    /// A recording could not be written; the message has the place and the reason.
+    #[error("{0}")]
+    Recording(String),
+}
+
+impl program::Failure for Failure {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Output(_) | Self::Server(_) | Self::Recording(_) => 1,
+        }
+    }
 }

@@ -5,43 +5,34 @@
 
 mod access;
 pub mod args;
-mod bounds;
+mod check;
 mod config;
 mod difference;
 mod export;
-mod http;
-mod log;
 pub mod machine;
-mod opening;
-mod patience;
+mod process;
 mod reload;
-mod rights;
-mod signals;
-mod simulate;
 mod sockets;
-mod supervisor;
 pub mod wanted;
 
-use crate::error::Failure;
+use crate::Failure;
 use args::Asked;
 use blkmq::{AUTO, Device, OpenError, PolicyChoice, UringDevice};
 use blkmq_server::control::{GoesOn, Program, Saved};
 use blkmq_server::{Disk, Listener, Rights, Server, Settings, Tls};
-use blkmq_terminal::SchedulerChoice;
 use blkmq_terminal::output::print;
-use blkmq_terminal::{UsageError, program};
-use http::Http;
+use blkmq_terminal::{SchedulerChoice, UsageError, program};
 use listenfd::ListenFd;
 use machine::Machine;
-use patience::patient;
+use process::Heard;
 use reload::Reloader;
 use signal_hook::consts::SIGTERM;
-use signals::Heard;
+use sockets::patient;
 use std::fmt::Write;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use wanted::{DiskChoice, Wanted};
+use wanted::{DiskChoice, Http, Wanted};
 
 /// Runs the command given by the command-line arguments.
 ///
@@ -72,10 +63,10 @@ fn run(asked: Asked, say: impl Fn(&str) -> Result<(), Failure>) -> Result<(), Fa
     match asked {
         Asked::Serve(wanted, path) => serve(*wanted, path, say),
         Asked::Check(path) => check(&path, |_| Vec::new(), say),
-        Asked::CheckOpen(path) => check(&path, opening::faults, say),
+        Asked::CheckOpen(path) => check(&path, check::faults, say),
         Asked::Simulate(path, model) => {
             let said = config::read(&path)
-                .and_then(|wanted| simulate::commands(&path, &wanted, model.as_deref()));
+                .and_then(|wanted| check::commands(&path, &wanted, model.as_deref()));
             said.or_else(|faults| faulty(&path, &faults, &say)).and_then(|text| say(&text))
         }
     }
@@ -124,7 +115,7 @@ fn serve(
     // Called while there is only one thread: it changes the environment.
     let handed_over = ListenFd::from_env();
     let is_followed = handed_over.len() > 0;
-    let set_level = log::start(wanted.log, wanted.log_format);
+    let set_level = process::start_log(wanted.log, wanted.log_format);
     let heard = Heard::start().map_err(|e| failed(e.to_string()))?;
     sockets::check(&wanted, &handed_over).map_err(failed)?;
     let disks = disks(&wanted, &heard).map_err(failed)?;
@@ -146,14 +137,14 @@ fn serve(
         listens.map_err(|e| failed(format!("control: {}: {e}", path.display())))?;
     }
     say(&text)?;
-    let watchdog = supervisor::Watchdog::start(server.handle());
+    let watchdog = process::Watchdog::start(server.handle());
     let (devices, exports) = (server.disks().len(), server.exports().len());
-    supervisor::ready(&format!("serves {exports} exports of {devices} devices"));
-    while heard.wait() == signals::Asked::Reload {
+    process::ready(&format!("serves {exports} exports of {devices} devices"));
+    while heard.wait() == process::Asked::Reload {
         // The result is ignored, since reloading logs its lines.
         let _ = Running(Arc::clone(&reloader)).reload(&|| heard.is_serving());
     }
-    supervisor::stopping();
+    process::stopping();
     let drained = if is_followed { server.hand_over() } else { server.drain() };
     drop(watchdog);
     drained.map_err(|e: io::Error| failed(e.to_string()))
@@ -169,7 +160,7 @@ impl Program for Running {
     }
 
     fn reload(&self, goes_on: GoesOn<'_>) -> Result<Vec<String>, String> {
-        let done = supervisor::reloading(|| self.0.reload(goes_on));
+        let done = process::reloading(|| self.0.reload(goes_on));
         match &done {
             Ok(lines) if lines.is_empty() => tracing::info!("reload: nothing has changed"),
             Ok(lines) => lines.iter().for_each(|line| match line.contains(": not ") {

@@ -1,8 +1,8 @@
 //! Tests the figures shown to operators with runs in virtual time. Every value is derived from the load by hand, or
 //! from the client's own list of latencies.
 
-use crate::ctl::biolatency::{self, Choice};
-use crate::ctl::{stat, sys};
+use crate::ctl::kernel::{self, Choice};
+use crate::ctl::stat;
 use crate::top::{columns, rates};
 use blkmq_core::{Instant, Nanos, Op, Rng};
 use blkmq_device::{MachineShape, registry as devices};
@@ -163,7 +163,7 @@ fn iostats_formulas_on_the_lines_of_a_known_load_give_its_rates() {
     for scheduler in ["none", "mq-deadline", "bfq"] {
         let (before, now) = periodic(scheduler);
         let line = |stat: &Stat| {
-            let text = sys::stat(&stat.devices[0]);
+            let text = kernel::stat(&stat.devices[0]);
             let fields: Vec<u64> = text.split_whitespace().map(|it| it.parse().unwrap()).collect();
             <[u64; 17]>::try_from(fields).expect("17 fields")
         };
@@ -244,7 +244,7 @@ fn histograms_are_those_of_the_clients_own_latencies() {
         }
         assert!(slots.iter().filter(|count| **count > 0).count() > 3, "{scheduler}: {slots:?}");
         let choice = Choice { queued: true, by_op: false };
-        let shown = biolatency::between("virtual", &Default::default(), stages, choice);
+        let shown = kernel::histograms("virtual", &Default::default(), stages, choice);
         assert_eq!(shown[0].slots, slots, "{scheduler}");
     }
 }

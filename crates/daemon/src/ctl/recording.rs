@@ -2,7 +2,7 @@
 
 use super::args::Recording;
 use super::text;
-use crate::error::Failure;
+use crate::Failure;
 use blkmq_server::control::{Ended, RecordError, Request, Why, record};
 use blkmq_terminal::interrupt::Stop;
 use blkmq_terminal::output::complain;

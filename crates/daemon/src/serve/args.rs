@@ -1,15 +1,13 @@
 //! The help page of `blkmqd`: its options and their parsing.
 
-use super::access::Ways;
-use super::http::Http;
-use super::log::LogFormat;
-use super::wanted::{self, Control, DiskChoice, Wanted};
-use super::{access, config, export, http, rights, simulate};
+use super::access::{self, Ways};
+use super::process::LogFormat;
+use super::wanted::{self, Control, DiskChoice, Http, Wanted};
+use super::{check, config, export};
 use blkmq_engine::DeviceDepth;
 use blkmq_server::{Address, Allow, Bounds, Export, Rule};
-use blkmq_terminal::SchedulerChoice;
-use blkmq_terminal::UsageError;
 use blkmq_terminal::page::Page;
+use blkmq_terminal::{SchedulerChoice, UsageError};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::path::PathBuf;
 use tracing_subscriber::filter::LevelFilter;
@@ -113,7 +111,7 @@ fn checking() -> [Arg; 3] {
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("")
-            .value_parser(simulate::model)
+            .value_parser(check::model)
             .requires("check")
             .conflicts_with("open")
             .help("with --check: print the commands of blkmq that try the promises in virtual time, on MODEL in place of devices that are no models"),
@@ -147,14 +145,14 @@ pub fn definition() -> Command {
             "the socket of blkmqctl; empty for none (default: that of --listen, with .control)",
         ),
         option("http", "ADDRESS")
-            .value_parser(http::address)
+            .value_parser(wanted::http_address)
             .help("a live page, figures and health over HTTP, at unix:PATH or tcp:IP[:PORT] (default: off)"),
         Arg::new("http-public")
             .long("http-public")
             .action(ArgAction::SetTrue)
             .help("an address of --http that other machines reach: they see all figures, without encryption"),
         list("http-name", "HOST")
-            .value_parser(http::name)
+            .value_parser(wanted::host_name)
             .help("a host name that browsers have for --http, besides localhost; several for several"),
         option("tls-certificates", "DIR").value_parser(clap::value_parser!(PathBuf)).help(
             "TLS for all clients, with server-cert.pem and server-key.pem, and ca-cert.pem if clients need certificates",
@@ -251,8 +249,8 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
     if exports.is_empty() {
         exports = wanted::by_default(disks.len());
     }
-    let mut names = rights::Names::default();
-    for key in rights::KEYS {
+    let mut names = wanted::SocketRights::default();
+    for key in wanted::RIGHTS_KEYS {
         if let Some(text) = found.get_one::<String>(key) {
             names.set(key, text).map_err(|e| e.at(format!("--{key}")))?;
         }

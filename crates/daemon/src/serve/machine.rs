@@ -110,7 +110,7 @@ impl Machine {
             control: Control::None,
             http: None,
             log: found.get_one("log").copied().unwrap_or(LevelFilter::INFO),
-            log_format: super::log::LogFormat::default(),
+            log_format: super::process::LogFormat::default(),
             bounds: Bounds::default(),
             tls: None,
             allow: None,

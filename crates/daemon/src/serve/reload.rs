@@ -4,11 +4,10 @@
 //! stays, unless its line in the file has changed. A file with a fault changes nothing.
 
 use super::access::{self, Ways};
-use super::config;
 use super::difference::{self, Attributes, Difference};
-use super::export;
-use super::log::SetLevel;
+use super::process::SetLevel;
 use super::wanted::Wanted;
+use super::{config, export};
 use blkmq_engine::{AUTO, AutoChoice, AutoReason, PolicyChoice};
 use blkmq_server::control::{Answer, ExportSettings, GoesOn, Request, Saved};
 use blkmq_server::{Allow, Export, Handle};

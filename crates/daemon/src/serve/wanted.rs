@@ -1,13 +1,13 @@
-//! The settings of a server, from the command line or a file, and the parsing of values that both share.
+//! The settings of a server, from the command line or a file, and the parsing of values that both share: of devices, of
+//! HTTP, of the permissions of sockets and of the bounds on clients.
 
-use super::http::Http;
-use super::log::LogFormat;
+use super::process::LogFormat;
 use blkmq_core::Nanos;
 use blkmq_engine::{DeviceDepth, DeviceDepthError};
 use blkmq_server::{Address, Allow, Bounds, Counting, Export, Rights};
-use blkmq_terminal::SchedulerChoice;
-use blkmq_terminal::UsageError;
-use blkmq_terminal::units::{self, KbBase};
+use blkmq_terminal::units::{KbBase, TimeUnit};
+use blkmq_terminal::{SchedulerChoice, UsageError, units};
+use nix::unistd::{Group, User};
 use std::path::{Path, PathBuf};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -111,7 +111,7 @@ pub fn counting(text: &str) -> Result<Counting, UsageError> {
 
 /// Parses the duration beyond which an I/O is slow.
 pub fn slow(text: &str) -> Result<Nanos, UsageError> {
-    units::time(text, units::TimeUnit::Seconds)
+    units::time(text, TimeUnit::Seconds)
 }
 
 /// Parses a log format.
@@ -194,4 +194,239 @@ pub fn default_control() -> PathBuf {
 pub fn default_socket() -> PathBuf {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     runtime.filter(|path| path.is_dir()).unwrap_or_else(std::env::temp_dir).join("blkmq.sock")
+}
+
+/// The default port, which follows that of NBD.
+const PORT: u16 = 10810;
+/// The keys, on the command line and in a file.
+pub const HTTP_KEYS: [&str; 3] = ["http", "http-public", "http-name"];
+/// The maximum length of a host name.
+const LONGEST: usize = 253;
+
+/// The configuration of HTTP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Http {
+    /// The listening address.
+    pub address: Address,
+    /// Accepted host names of the server, besides `localhost`.
+    pub names: Vec<String>,
+}
+
+impl Http {
+    /// Configures HTTP at `address`, or returns `None` without an address. An address reachable by other machines
+    /// requires `is_public`.
+    ///
+    /// # Errors
+    /// If other machines could reach the address without `is_public`, or other settings are given without an address.
+    pub fn new(
+        address: Option<Address>,
+        is_public: bool,
+        names: Vec<String>,
+    ) -> Result<Option<Self>, UsageError> {
+        match address {
+            None if is_public || !names.is_empty() => {
+                Err(UsageError::new("http-public and http-name are settings of http, which is off"))
+            }
+            Some(address) if address.is_remote() && !is_public => Err(UsageError::new(format!(
+                "{address} is open to other machines, without encryption or passwords; accepted: tcp:127.0.0.1, \
+                 tcp:[::1], unix:PATH, or http-public beside it"
+            ))),
+            address => Ok(address.map(|address| Self { address, names })),
+        }
+    }
+
+    /// The address of the page for browsers, with the key that its switches need.
+    pub fn page(at: &Address, key: &str) -> String {
+        match at {
+            Address::Tcp(at) => format!("http://{at}/#key={key}"),
+            Address::Unix(path) => format!("{} (key {key})", path.display()),
+        }
+    }
+}
+
+/// Parses an address for HTTP.
+pub fn http_address(text: &str) -> Result<Address, UsageError> {
+    Address::with_port(text, PORT).map_err(|error| UsageError::new(error.to_string()))
+}
+
+/// Parses a boolean in the form used in a file.
+pub fn yes(text: &str) -> Result<bool, UsageError> {
+    match text {
+        "1" => Ok(true),
+        "0" => Ok(false),
+        _ => Err(UsageError::new(format!("'{text}' is neither; accepted: true, false"))),
+    }
+}
+
+/// Parses a host name.
+pub fn host_name(text: &str) -> Result<String, UsageError> {
+    let is_part = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    if text.len() <= LONGEST && text.split('.').all(is_part) {
+        return Ok(text.to_ascii_lowercase());
+    }
+    Err(UsageError::new(format!(
+        "'{text}' is no host name; accepted: letters, digits, - and ., as disks.example.org"
+    )))
+}
+
+/// The settings, on the command line and in a file.
+pub const RIGHTS_KEYS: [&str; 3] = ["socket-mode", "socket-owner", "socket-group"];
+
+/// Permissions that are being parsed.
+#[derive(Default)]
+pub struct SocketRights(Rights);
+
+impl SocketRights {
+    /// Sets `key` to the value `text`.
+    ///
+    /// # Errors
+    /// If the mode is invalid, or there is no such user or group.
+    pub fn set(&mut self, key: &str, text: &str) -> Result<(), UsageError> {
+        match key {
+            "socket-mode" => mode(text).map(|mode| self.0.mode = mode),
+            "socket-owner" => {
+                let found = User::from_name(text).ok().flatten().map(|user| user.uid.as_raw());
+                number(text, found, "user").map(|id| self.0.owner = Some(id))
+            }
+            _ => {
+                let found = Group::from_name(text).ok().flatten().map(|group| group.gid.as_raw());
+                number(text, found, "group").map(|id| self.0.group = Some(id))
+            }
+        }
+    }
+
+    pub fn rights(self) -> Rights {
+        self.0
+    }
+}
+
+fn mode(text: &str) -> Result<u32, UsageError> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| {
+        UsageError::new(format!("'{text}' is no mode; accepted: octal, 0 to 0777, as 0660"))
+    })
+}
+
+/// Returns `found`, or else parses `text` as a number.
+fn number(text: &str, found: Option<u32>, what: &str) -> Result<u32, UsageError> {
+    found.or_else(|| text.parse().ok()).ok_or_else(|| {
+        UsageError::new(format!("there is no {what} '{text}'; accepted: a name or a number"))
+    })
+}
+
+/// The settings, in the order of [`Bounds`].
+pub const BOUNDS_KEYS: [&str; 15] = [
+    "connections",
+    "connections-per-export",
+    "connections-per-identity",
+    "connections-per-peer",
+    "connections-per-second",
+    "handshakes",
+    "handshake",
+    "requests",
+    "bytes",
+    "bytes-per-worker",
+    "replies",
+    "bytes-per-turn",
+    "silence",
+    "drain",
+    "devices",
+];
+
+/// Sets the bound `key` to the value `text`: a count, an amount of bytes, or a time in seconds.
+///
+/// # Errors
+/// If there is no such bound, or the value is invalid.
+pub fn set_bound(bounds: &mut Bounds, key: &str, text: &str) -> Result<(), UsageError> {
+    let count = || units::count(text, 1..=1 << 20, KbBase::Binary);
+    // A connection must be able to have the largest request in flight.
+    let bytes = || units::count(text, 64 << 20..=1 << 40, KbBase::Binary);
+    let time = || units::time(text, TimeUnit::Seconds);
+    match key {
+        "connections" => count().map(|n| bounds.connections = n),
+        "connections-per-export" => count().map(|n| bounds.connections_per_export = n),
+        "connections-per-identity" => count().map(|n| bounds.connections_per_identity = n),
+        "connections-per-peer" => count().map(|n| bounds.connections_per_peer = n),
+        "connections-per-second" => units::count(text, 1..=1 << 20, KbBase::Binary)
+            .map(|n| bounds.connections_per_second = n),
+        "handshakes" => count().map(|n| bounds.handshakes = n),
+        "handshake" => time().map(|t| bounds.handshake = t),
+        "requests" => count().map(|n| bounds.requests = n),
+        "bytes" => bytes().map(|n| bounds.bytes = n),
+        "bytes-per-worker" => bytes().map(|n| bounds.bytes_per_worker = n),
+        "replies" => {
+            units::count(text, 64 << 10..=1 << 40, KbBase::Binary).map(|n| bounds.replies = n)
+        }
+        "bytes-per-turn" => {
+            units::count(text, 4 << 10..=1 << 40, KbBase::Binary).map(|n| bounds.bytes_per_turn = n)
+        }
+        "silence" => time().map(|t| bounds.silence = t),
+        "drain" => time().map(|t| bounds.drain = t),
+        "devices" => units::count(text, 0..=256, KbBase::Binary).map(|n| bounds.devices = n),
+        _ => Err(UsageError::new(format!("no such bound; accepted: {}", BOUNDS_KEYS.join(", ")))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blkmq_core::Nanos;
+
+    #[test]
+    fn other_machines_reach_it_only_if_that_is_asked_for() {
+        let http =
+            |text: &str, is_public| Http::new(http_address(text).ok(), is_public, Vec::new());
+        for text in ["tcp:127.0.0.1", "tcp:[::1]:99", "unix:/run/page"] {
+            assert!(http(text, false).expect(text).is_some());
+        }
+        let refused = http("tcp:0.0.0.0", false).expect_err("open to all").to_string();
+        assert!(refused.starts_with("tcp:0.0.0.0:10810 is open"), "{refused}");
+        assert!(http("tcp:0.0.0.0", true).expect("it was asked for").is_some());
+        assert_eq!(Http::new(None, false, Vec::new()), Ok(None));
+        assert!(Http::new(None, true, Vec::new()).is_err());
+    }
+
+    #[test]
+    fn names_are_those_of_hosts() {
+        assert_eq!(host_name("Disks.example.org"), Ok("disks.example.org".to_owned()));
+        for text in ["", "a..b", "a/b", "a:1", "*", "a b"] {
+            assert!(host_name(text).expect_err(text).to_string().contains("accepted: letters"));
+        }
+    }
+
+    #[test]
+    fn names_and_numbers_are_rights() {
+        let mut names = SocketRights::default();
+        for (key, text) in RIGHTS_KEYS.into_iter().zip(["0660", "root", "0"]) {
+            names.set(key, text).expect(key);
+        }
+        assert_eq!(names.rights(), Rights { mode: 0o660, owner: Some(0), group: Some(0) });
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_accepted() {
+        for (key, text) in
+            [("socket-mode", "rw"), ("socket-mode", "1777"), ("socket-owner", "no such user")]
+        {
+            let error = SocketRights::default().set(key, text).expect_err(text).to_string();
+            assert!(error.contains("accepted: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_bound_can_be_set_and_has_a_unit() {
+        let mut bounds = Bounds::default();
+        for key in BOUNDS_KEYS {
+            let before = bounds;
+            let value = if key.starts_with("bytes") || key == "replies" { "100m" } else { "7" };
+            set_bound(&mut bounds, key, value).expect(key);
+            assert_ne!(bounds, before, "{key}");
+        }
+        assert_eq!((bounds.handshake, bounds.bytes), (Nanos::from_millis(7000), 100 << 20));
+        let refused = set_bound(&mut bounds, "bytes", "1k").expect_err("too few").to_string();
+        assert!(refused.contains("accepted"), "{refused}");
+        assert!(set_bound(&mut bounds, "byte", "1g").is_err());
+    }
 }

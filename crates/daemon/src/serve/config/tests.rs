@@ -1,6 +1,6 @@
-use super::super::log::LogFormat;
-use super::super::wanted::{Control, Listen};
 use super::*;
+use crate::serve::process::LogFormat;
+use crate::serve::wanted::{Control, Listen};
 
 fn faults(text: &str) -> Vec<String> {
     let faults = parse(text).err().unwrap_or_else(|| panic!("no fault in {text}"));
@@ -163,7 +163,8 @@ fn the_example_has_every_key_and_no_fault() {
         "device",
         "scheduler",
     ];
-    let all = all.into_iter().chain(rights::KEYS).chain(bounds::KEYS).chain(export::KEYS);
+    let all =
+        all.into_iter().chain(wanted::RIGHTS_KEYS).chain(wanted::BOUNDS_KEYS).chain(export::KEYS);
     for key in all {
         let is_set = |line: &str| {
             let line = line.trim_start_matches(['#', ' ']);

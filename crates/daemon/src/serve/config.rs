@@ -3,21 +3,17 @@
 //! A file is checked as a whole: every fault is reported with its line and column. Nothing is opened here, so facts
 //! that only the device knows, such as its size, are checked when the server starts.
 
-mod edit;
+#[cfg(test)]
+mod tests;
 
 use super::access::{self, Ways};
 use super::export::{self, Draft};
-use super::http::{self, Http};
-use super::wanted::{self, Control, DiskChoice, Wanted};
-use super::{bounds, rights};
+use super::wanted::{self, Control, DiskChoice, Http, Wanted};
 use blkmq_server::{Address, Bounds, Export};
-use blkmq_terminal::SchedulerChoice;
-use blkmq_terminal::UsageError;
-use blkmq_terminal::bounded;
 use blkmq_terminal::faults::Faults;
 use blkmq_terminal::nearest::nearest;
 use blkmq_terminal::table::{Span, Table};
-pub use edit::{Edit, Place, edited};
+use blkmq_terminal::{SchedulerChoice, UsageError, bounded};
 use tracing_subscriber::filter::LevelFilter;
 
 /// The maximum length of a file in bytes.
@@ -123,8 +119,8 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
         }
         allow
     });
-    let mut socket = rights::Names::default();
-    for key in rights::KEYS {
+    let mut socket = wanted::SocketRights::default();
+    for key in wanted::RIGHTS_KEYS {
         file.value(key, faults, |text| socket.set(key, text));
     }
     let bounds = file.table("bounds", faults).map(|it| read_bounds(it, faults));
@@ -168,18 +164,18 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
 
 /// Reads the settings of HTTP. A fault in their combination is reported at the address.
 fn read_http(file: &mut Table<'_>, faults: &mut Faults) -> Option<Http> {
-    let [address, public, name] = http::KEYS;
+    let [address, public, name] = wanted::HTTP_KEYS;
     let at = file.text(address, faults);
-    let is_public = file.value(public, faults, http::yes).unwrap_or(false);
+    let is_public = file.value(public, faults, wanted::yes).unwrap_or(false);
     let mut names = Vec::new();
     for (text, span) in file.texts(name, faults) {
-        match http::name(&text) {
+        match wanted::host_name(&text) {
             Ok(name) => names.push(name),
             Err(error) => faults.add(&span, error.at(name)),
         }
     }
     let span = at.as_ref().map_or_else(|| file.span.clone(), |(_, span)| span.clone());
-    let read = at.map(|(text, _)| http::address(&text)).transpose();
+    let read = at.map(|(text, _)| wanted::http_address(&text)).transpose();
     let http = read.and_then(|at| Http::new(at, is_public, names));
     http.unwrap_or_else(|error| {
         faults.add(&span, error.at(address));
@@ -189,8 +185,8 @@ fn read_http(file: &mut Table<'_>, faults: &mut Faults) -> Option<Http> {
 
 fn read_bounds(mut table: Table<'_>, faults: &mut Faults) -> Bounds {
     let mut all = Bounds::default();
-    for key in bounds::KEYS {
-        table.value(key, faults, |text| bounds::set(&mut all, key, text));
+    for key in wanted::BOUNDS_KEYS {
+        table.value(key, faults, |text| wanted::set_bound(&mut all, key, text));
     }
     table.end(faults);
     all
@@ -273,6 +269,3 @@ fn required(
     }
     value
 }
-
-#[cfg(test)]
-mod tests;
