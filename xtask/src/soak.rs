@@ -86,7 +86,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
             lists.env("BLKMQ_LIST_SEEDS", LIST_SEEDS).run_tests()?;
             let stacks = Cmd::new("cargo test --release -p blkmq-layer --test contents");
             stacks.env("BLKMQ_STACKS", LIST_SEEDS).run_tests()?;
-            let kills = Cmd::new("cargo test -p blkmq-daemon --test all -- killed::");
+            let kills = Cmd::new("cargo test -p blkmq-daemon --test all -- serve::a_killed_server");
             kills.env("BLKMQ_KILLS", KILLS).run_tests()?;
             long(PROMISE_SEEDS)?;
             scenarios()?;

@@ -3,18 +3,15 @@
 
 #![cfg(target_os = "linux")]
 
-mod allow;
 #[path = "../../server/tests/guest.rs"]
 #[allow(dead_code, reason = "the tests of the server use it, too, and other parts of it")]
 mod guest;
-mod killed;
 #[path = "../../cli/tests/pty.rs"]
 #[allow(dead_code, reason = "the tests of the laboratory use it, too, and other parts of it")]
 mod pty;
-mod screens;
 mod serve;
 mod serving;
-mod top;
+mod terminals;
 
 const BLKMQD: &str = env!("CARGO_BIN_EXE_blkmqd");
 /// The client, used in most tests of terminals.

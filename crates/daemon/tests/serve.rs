@@ -1,12 +1,16 @@
-//! `blkmqd`, started and ended as by a user.
+//! `blkmqd`, started and ended as by a user: its rules on clients, with refusals in its log, faults of a file and a reload,
+//! and virtual disks of a server that is killed, whose requests in flight the next server takes over.
 
+use crate::guest::{Ask, Guest, IN, OUT, SIZE};
 use crate::{BIN, BLKMQD};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
 
 /// Starts a server. Returns it with the lines that it printed up to its readiness.
 pub fn serve(args: &[&str]) -> (Child, Vec<String>) {
@@ -524,4 +528,215 @@ fn exports_that_compete_have_a_scheduler_that_shares() {
     assert_eq!(reloaded(&two), format!("device 1: queue/scheduler=auto\n{competing}"));
     say(&["drain"]);
     assert_eq!(ended(child).0, Some(0));
+}
+
+/// Creates a folder owned by this user, and returns the user's id.
+fn own() -> (TempDir, u32) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let user = folder.path().metadata().expect("it is there").uid();
+    (folder, user)
+}
+
+/// A configuration of two exports with these rules.
+fn file(folder: &Path, gold: &str, silver: &str) -> String {
+    format!(
+        "listen = 'unix:{}'\n[[device]]\nname = 'd'\ndevice = 'memory,size=16'\n\
+         [[export]]\nname = 'gold'\nsize = '8m'\nallow = ['{gold}']\n\
+         [[export]]\nname = 'silver'\noffset = '8m'\nsize = '8m'\nallow = ['{silver}']\n",
+        folder.join("data").display()
+    )
+}
+
+/// A client of the export `name`, or `None` if the server closes the connection.
+fn client(folder: &Path, name: &str) -> Option<UnixStream> {
+    let mut socket = UnixStream::connect(folder.join("data")).expect("it listens");
+    let mut bytes = [0; 134];
+    socket.read_exact(&mut bytes[..18]).expect("a greeting");
+    let length = (name.len() as u32).to_be_bytes();
+    let option = [&[0, 0, 0, 1], &b"IHAVEOPT"[..], &[0, 0, 0, 1], &length, name.as_bytes()];
+    socket.write_all(&option.concat()).expect("it reads");
+    socket.read_exact(&mut bytes).ok().map(|()| socket)
+}
+
+fn serve_file(folder: &Path, text: &str) -> Child {
+    let path = folder.join("serve.toml");
+    std::fs::write(&path, text).expect("it can be written");
+    serve(&[path.to_str().expect("text")]).0
+}
+
+/// Attempts to use another user's export over a local socket: the client is refused, and the log says so.
+#[test]
+fn a_refusal_is_logged_with_peer_identity_and_export() {
+    let (folder, user) = own();
+    let at = folder.path();
+    let (own, other) = (format!("uid:{user}"), format!("uid:{}", user + 1));
+    let child = serve_file(at, &file(at, &own, &other));
+    let mut gold = client(at, "gold").expect("it is this user's");
+    assert!(client(at, "silver").is_none());
+    assert!(client(at, "copper").is_none());
+    // After a reload without a restart, the export belongs to another user: the connection ends.
+    std::fs::write(at.join("serve.toml"), file(at, &other, &own)).expect("it can be written");
+    let control = at.join("data.control");
+    let expected = format!("export 'gold': allow: {other}\nexport 'silver': allow: {own}\n");
+    assert_eq!(ctl(&control, &["reload"]).1, expected);
+    assert_eq!(gold.read(&mut [0]).unwrap_or(0), 0, "it is closed");
+    assert!(client(at, "gold").is_none() && client(at, "silver").is_some());
+    let (code, log) = end(child, "-TERM");
+    assert_eq!(code, Some(0));
+    let process = format!("peer=\"process {}\" identity=\"{own}\"", std::process::id());
+    for (level, of, what) in [
+        ("INFO", "export=\"gold\"", "a connection begins"),
+        ("WARN", "export=\"silver\"", "a client asked for an export that it may not use"),
+        ("WARN", "export=\"copper\"", "a client asked for an unknown export"),
+        ("WARN", "export=\"gold\"", "a client may not use its export any more and is closed"),
+    ] {
+        let has = |line: &str| [level, of, what, &process].iter().all(|part| line.contains(part));
+        assert!(log.lines().any(has), "{level} {of} {what} {process}: {log}");
+    }
+}
+
+#[test]
+fn a_failed_handshake_of_tls_is_a_warning_with_the_peer() {
+    let (folder, _) = own();
+    let at = |name: &str| folder.path().join(name);
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("random");
+    std::fs::write(at("server-cert.pem"), made.cert.pem()).expect("it can be written");
+    std::fs::write(at("server-key.pem"), made.signing_key.serialize_pem()).expect("likewise");
+    let mode =
+        |mode| std::fs::set_permissions(at("server-key.pem"), PermissionsExt::from_mode(mode));
+    mode(0o644).expect("it is this user's");
+    let listen = format!("--listen=unix:{}", at("data").display());
+    let tls = format!("--tls-certificates={}", folder.path().display());
+    let start = |rest: &[&str]| serve(&[&[&listen[..], &tls, "--device=null"], rest].concat()).0;
+    let (code, errors) = ended(start(&[]));
+    assert!(code == Some(1) && errors.contains("chmod 0600"), "{errors}");
+    mode(0o600).expect("it is this user's");
+    let (code, errors) = ended(start(&["--allow=cn:gold"]));
+    assert!(code == Some(1) && errors.contains("'cn:gold' can never match"), "{errors}");
+    let text = file(folder.path(), "cn:gold", "san:silver");
+    let text = format!("tls-certificates = '{}'\n{text}", folder.path().display());
+    std::fs::write(at("serve.toml"), text).expect("it can be written");
+    let path = at("serve.toml");
+    let check = |rest: &[&str]| {
+        let path = path.to_str().expect("text");
+        let checked = Command::new(BLKMQD).args(["--check", path]).args(rest).output();
+        String::from_utf8(checked.expect("it starts").stdout).expect("text")
+    };
+    assert!(check(&[]).contains("no faults"), "only the folder knows that there is no ca-cert.pem");
+    let faults = check(&["--open"]);
+    assert!(faults.contains("'cn:gold' can never match, since clients need no"), "{faults}");
+    // Clients need certificates, and after the reload they would not: no client could connect any more.
+    std::fs::write(at("ca-cert.pem"), made.cert.pem()).expect("it can be written");
+    let child = start(&["--allow=cn:gold"]);
+    std::fs::remove_file(at("ca-cert.pem")).expect("it is there");
+    let (code, _, errors) = ctl(&at("data.control"), &["reload"]);
+    assert!(code == Some(1) && errors.contains("'cn:gold' can never match"), "{errors}");
+    assert_eq!(end(child, "-TERM").0, Some(0));
+    let child = start(&[]);
+    let mut socket = UnixStream::connect(at("data")).expect("it listens");
+    socket.read_exact(&mut [0; 18]).expect("a greeting");
+    let starttls = [&[0, 0, 0, 1], &b"IHAVEOPT"[..], &[0, 0, 0, 5], &[0; 4]].concat();
+    socket.write_all(&starttls).expect("it reads");
+    socket.read_exact(&mut [0; 20]).expect("an answer");
+    socket.write_all(b"this is no TLS at all, not even half of it").expect("it reads");
+    // The connection ends, or is reset because of unread bytes.
+    let _ = socket.read_to_end(&mut Vec::new());
+    let (_, log) = end(child, "-TERM");
+    let process = format!("peer=\"process {}\"", std::process::id());
+    let has = |line: &str| {
+        ["WARN", "a handshake ended in TLS: ", &process].iter().all(|part| line.contains(part))
+    };
+    assert!(log.lines().any(has), "{log}");
+}
+
+const QUEUES: u16 = 2;
+/// Requests in flight in each queue; 100 in total.
+const PLACES: u16 = 50;
+const BYTES: u32 = 4096;
+
+/// The number of kills; `BLKMQ_KILLS` overrides it.
+fn kills() -> u32 {
+    std::env::var("BLKMQ_KILLS").map_or(20, |text| text.parse().expect("a number"))
+}
+
+fn served(folder: &Path) -> Child {
+    let at = |name: &str| folder.join(name).display().to_string();
+    let (child, lines) = serve(&[
+        &format!("--device=uring:{},size=16m", at("disk.img")),
+        "--scheduler=mq-deadline",
+        &format!("--export=gold,vhost-user={},queues={QUEUES}", at("gold.sock")),
+        &format!("--listen=unix:{}", at("nbd.sock")),
+    ]);
+    assert!(lines.last().is_some_and(|line| line.starts_with("SIGTERM")), "{lines:?}");
+    child
+}
+
+fn sector(queue: u16, place: u16) -> u64 {
+    u64::from(queue * SIZE + place) * 8
+}
+
+/// The byte that a round writes at a place, different from that of the previous rounds.
+fn byte(round: u32, queue: u16, place: u16) -> u8 {
+    (round * 7) as u8 ^ (queue * 128 + place) as u8
+}
+
+/// Takes the available answers, or waits for some. Each request must be answered once.
+fn count(answers: Vec<(u16, u32, u8)>, answered: &mut [u32]) {
+    for (place, _, status) in answers {
+        assert_eq!(status, 0, "the request at place {place}");
+        answered[usize::from(place)] += 1;
+    }
+}
+
+#[test]
+fn a_killed_server_loses_no_request_of_a_guest_and_answers_none_twice() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let mut server = served(folder.path());
+    let socket = folder.path().join("gold.sock");
+    let mut guest = Guest::start(&socket, QUEUES, 0);
+    // The numbers of rounds in which no, some and all requests had been answered.
+    let mut found = [0; 3];
+    for round in 0..kills() {
+        for queue in 0..QUEUES {
+            for place in 0..PLACES {
+                guest.set_data(queue, place, &[byte(round, queue, place); BYTES as usize]);
+                let ask = Ask { kind: OUT, ioprio: 0, sector: sector(queue, place), len: BYTES };
+                guest.offer(queue, place, ask, 512);
+            }
+            guest.kick(queue);
+        }
+        // Up to 1 ms after the kick: before, during and after the writes.
+        std::thread::park_timeout(Duration::from_micros(u64::from(round * 37 % 100) * 10));
+        server.kill().expect("it runs");
+        server.wait().expect("it was started here");
+        let mut answered = [[0; PLACES as usize]; QUEUES as usize];
+        for (queue, answered) in (0..QUEUES).zip(&mut answered) {
+            count(guest.answers(queue), answered);
+        }
+        let before: u32 = answered.as_flattened().iter().sum();
+        let all = u32::from(QUEUES * PLACES);
+        found[usize::from(before > 0) + usize::from(before == all)] += 1;
+        server = served(folder.path());
+        guest.reconnect(&socket);
+        for (queue, answered) in (0..QUEUES).zip(&mut answered) {
+            guest.kick(queue);
+            while answered.contains(&0) {
+                count(guest.wait(queue), answered);
+            }
+        }
+        let once = answered.as_flattened().iter().all(|count| *count == 1);
+        assert!(once, "round {round}: each is answered once: {answered:?}");
+        for queue in 0..QUEUES {
+            for place in 0..PLACES {
+                let ask = Ask { kind: IN, ioprio: 0, sector: sector(queue, place), len: BYTES };
+                assert_eq!(guest.carry_out(queue, ask), (BYTES + 1, 0), "round {round}");
+                let expected = byte(round, queue, place);
+                let data = guest.data(queue, 0, BYTES as usize);
+                assert!(data.iter().all(|it| *it == expected), "round {round}: place {place}");
+            }
+        }
+    }
+    println!("answered before the kill: none {}, some {}, all {}", found[0], found[1], found[2]);
+    server.kill().expect("it runs");
+    server.wait().expect("it was started here");
 }
