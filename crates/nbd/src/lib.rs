@@ -70,25 +70,21 @@
 
 #![forbid(unsafe_code)]
 
-mod block_sizes;
 pub mod client;
 mod code;
 mod export;
-mod flags;
-mod limits;
 pub mod magic;
 mod request;
 pub mod server;
-mod terms;
 mod wire;
 
-pub use block_sizes::{BlockSizeError, BlockSizes};
-pub use code::{ChunkType, Command, ErrorCode, InfoType, OptionCode, OptionError, ReplyCode};
-pub use export::{
-    BASE_ALLOCATION, Context, ExportInfo, Exports, Extent, ExtentCount, HOLE, Listed, ZERO,
+pub use code::{
+    ChunkFlags, ChunkType, ClientFlags, Command, CommandFlags, ErrorCode, HandshakeFlags, InfoType,
+    OptionCode, OptionError, ReplyCode, TransmissionFlags,
 };
-pub use flags::{ChunkFlags, ClientFlags, CommandFlags, HandshakeFlags, TransmissionFlags};
-pub use limits::Limits;
-pub use request::{Cookie, ReplyTo, Request, Span};
-pub use terms::{Checked, Terms};
-pub use wire::{Header, HeaderStyle};
+pub use export::{
+    BASE_ALLOCATION, BlockSizeError, BlockSizes, Context, ExportInfo, Exports, Extent, ExtentCount,
+    HOLE, Listed, ZERO,
+};
+pub use request::{Checked, Cookie, ReplyTo, Request, Span, Terms};
+pub use wire::{Header, HeaderStyle, Limits};

@@ -1,7 +1,10 @@
-//! A request as it is on the wire, valid or not, and its bytes (`docs/spec/nbd.md`, section 2).
+//! A request as it is on the wire, valid or not, and its bytes (`docs/spec/nbd.md`, section 2); and the terms of a
+//! transmission phase, with the check of requests against them (sections 4 and 4.2).
+//!
+//! A refused request is answered after its payload has been read off the wire: see [`crate::server::Requests`].
 
-use crate::code::Command;
-use crate::flags::CommandFlags;
+use crate::code::{Command, CommandFlags, ErrorCode, TransmissionFlags};
+use crate::export::{BlockSizes, ExtentCount};
 use crate::magic::{EXTENDED_REQUEST, REQUEST};
 use crate::wire::{Header, HeaderStyle, Put};
 
@@ -107,59 +110,176 @@ impl ReplyTo {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The terms that both sides agreed on: the size and abilities of the export, and the form of headers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// The size of the export in bytes.
+    pub size: u64,
+    /// The announced abilities.
+    pub flags: TransmissionFlags,
+    /// The block sizes that requests must respect.
+    pub blocks: BlockSizes,
+    /// The form of headers.
+    pub style: HeaderStyle,
+    /// Whether the client has chosen a metadata context, without which there is no BLOCK_STATUS.
+    pub has_contexts: bool,
+}
 
-    const REQUEST: Request = Request {
-        command: Ok(Command::Write),
-        flags: CommandFlags::FUA,
-        cookie: Cookie(0x0102_0304_0506_0708),
-        span: Span { offset: 0x1000, length: 0x200 },
-    };
+/// A valid request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Checked {
+    /// A request of length 0, to be answered by a success immediately.
+    Nothing,
+    /// READ.
+    Read {
+        /// The bytes to read.
+        span: Span,
+        /// The reply must have one chunk at most (DF).
+        in_one_piece: bool,
+    },
+    /// WRITE.
+    Write {
+        /// The bytes to write.
+        span: Span,
+        /// The bytes must be stable before the reply.
+        fua: bool,
+    },
+    /// DISC: finish the requests in flight, then close. There is no reply.
+    Disconnect,
+    /// FLUSH.
+    Flush,
+    /// TRIM.
+    Trim {
+        /// The bytes to discard.
+        span: Span,
+        /// The discard must be stable before the reply.
+        fua: bool,
+    },
+    /// CACHE.
+    Cache {
+        /// The bytes to read ahead.
+        span: Span,
+    },
+    /// WRITE_ZEROES.
+    WriteZeroes {
+        /// The bytes to make zero.
+        span: Span,
+        /// The zeroes must be stable before the reply.
+        fua: bool,
+        /// The bytes must stay allocated.
+        no_hole: bool,
+        /// Fail with [`ErrorCode::NotSupported`] immediately if this is not faster than writing.
+        fast: bool,
+    },
+    /// BLOCK_STATUS.
+    BlockStatus {
+        /// The bytes whose state the client asks for.
+        span: Span,
+        /// The extents that the client wants.
+        count: ExtentCount,
+    },
+}
 
-    #[test]
-    fn bytes_are_those_of_the_protocol() {
-        let compact = REQUEST.encode(HeaderStyle::Structured).unwrap();
-        let expected = [
-            &[0x25, 0x60, 0x95, 0x13, 0, 1, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8][..],
-            &[0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 2, 0],
-        ];
-        assert_eq!(*compact, expected.concat());
-        let extended = REQUEST.encode(HeaderStyle::Extended).unwrap();
-        assert_eq!(extended[..4], [0x21, 0xe4, 0x1c, 0x71]);
-        assert_eq!(extended[24..], [0, 0, 0, 0, 0, 0, 2, 0]);
-    }
-
-    #[test]
-    fn a_compact_request_has_no_room_for_64_bits() {
-        let long = Request { span: Span { offset: 0, length: 1 << 32 }, ..REQUEST };
-        assert_eq!(long.encode(HeaderStyle::Simple), None);
-        assert!(long.encode(HeaderStyle::Extended).is_some());
-    }
-
-    #[test]
-    fn payloads_follow_writes_and_the_flag() {
-        let flagged =
-            |command| Request { command: Ok(command), flags: CommandFlags::PAYLOAD_LEN, ..REQUEST };
-        for style in [HeaderStyle::Simple, HeaderStyle::Structured, HeaderStyle::Extended] {
-            assert_eq!(REQUEST.payload_len(style), 0x200, "a write without the flag");
-            assert_eq!(flagged(Command::Write).payload_len(style), 0x200);
-            let expected = if style == HeaderStyle::Extended { 0x200 } else { 0 };
-            assert_eq!(flagged(Command::Flush).payload_len(style), expected);
+impl Terms {
+    /// Checks a request against the terms.
+    ///
+    /// A write to a read-only export is [`ErrorCode::NotPermitted`], whatever else is wrong with it. Commands and flags
+    /// that are unknown or not announced are [`ErrorCode::Invalid`], except that FLUSH and CACHE are always accepted,
+    /// because some clients send them unannounced. A range beyond the end is [`ErrorCode::NoSpace`] for writes and
+    /// zeroes. Any other range beyond the end, an unaligned range and a payload that is too long are
+    /// [`ErrorCode::Invalid`].
+    ///
+    /// # Errors
+    /// As above.
+    pub fn check(&self, request: &Request) -> Result<Checked, ErrorCode> {
+        let command = request.command.map_err(|_| ErrorCode::Invalid)?;
+        let modifies = matches!(command, Command::Write | Command::Trim | Command::WriteZeroes);
+        if modifies && self.flags.contains(TransmissionFlags::READ_ONLY) {
+            return Err(ErrorCode::NotPermitted);
         }
-        let read = Request { command: Ok(Command::Read), ..REQUEST };
-        assert_eq!(read.payload_len(HeaderStyle::Extended), 0);
+        if command == Command::Disconnect {
+            return Ok(Checked::Disconnect);
+        }
+        if !self.announced(command) || !request.flags.is_within(self.permitted(command)) {
+            return Err(ErrorCode::Invalid);
+        }
+        if command == Command::Flush {
+            return Ok(Checked::Flush);
+        }
+        self.check_range(command, request)?;
+        if request.span.length == 0 {
+            return Ok(Checked::Nothing);
+        }
+        Ok(accepted(command, request))
     }
 
-    #[test]
-    fn spans_at_the_end_of_all_offsets_hold_nothing_behind() {
-        let all = Span { offset: 0, length: u64::MAX };
-        assert!(all.holds(Span { offset: u64::MAX, length: 0 }));
-        assert!(!all.holds(Span { offset: u64::MAX, length: 1 }));
-        let inner = Span { offset: 8, length: 8 };
-        assert!(inner.holds(inner) && all.holds(inner));
-        assert!(!inner.holds(Span { offset: 7, length: 2 }));
-        assert!(!inner.holds(Span { offset: 15, length: 2 }));
+    fn announced(&self, command: Command) -> bool {
+        match command {
+            Command::Trim => self.flags.contains(TransmissionFlags::SEND_TRIM),
+            Command::WriteZeroes => self.flags.contains(TransmissionFlags::SEND_WRITE_ZEROES),
+            Command::BlockStatus => self.has_contexts && self.style.has_chunks(),
+            _ => true,
+        }
+    }
+
+    /// The flags that the terms permit with `command`.
+    fn permitted(&self, command: Command) -> CommandFlags {
+        let if_sent = |ability, flag| {
+            if self.flags.contains(ability) { flag } else { CommandFlags::NONE }
+        };
+        let of_command = match command {
+            Command::Read => if_sent(TransmissionFlags::SEND_DF, CommandFlags::DF),
+            Command::Write if self.style == HeaderStyle::Extended => CommandFlags::PAYLOAD_LEN,
+            Command::WriteZeroes => {
+                let fast = if_sent(TransmissionFlags::SEND_FAST_ZERO, CommandFlags::FAST_ZERO);
+                CommandFlags::NO_HOLE.with(fast)
+            }
+            Command::BlockStatus => CommandFlags::REQ_ONE,
+            _ => CommandFlags::NONE,
+        };
+        of_command.with(if_sent(TransmissionFlags::SEND_FUA, CommandFlags::FUA))
+    }
+
+    fn check_range(&self, command: Command, request: &Request) -> Result<(), ErrorCode> {
+        let span = request.span;
+        if span.end().is_none_or(|end| end > self.size) {
+            let writes = matches!(command, Command::Write | Command::WriteZeroes);
+            return Err(if writes { ErrorCode::NoSpace } else { ErrorCode::Invalid });
+        }
+        let has_payload = matches!(command, Command::Read | Command::Write);
+        if has_payload && span.length > u64::from(self.blocks.max_payload()) {
+            let in_one_piece = request.flags.contains(CommandFlags::DF);
+            return Err(if in_one_piece { ErrorCode::Overflow } else { ErrorCode::Invalid });
+        }
+        if (span.offset | span.length) & u64::from(self.blocks.min() - 1) != 0 {
+            return Err(ErrorCode::Invalid);
+        }
+        Ok(())
     }
 }
+
+fn accepted(command: Command, request: &Request) -> Checked {
+    let Request { span, flags, .. } = *request;
+    let fua = flags.contains(CommandFlags::FUA);
+    match command {
+        Command::Read => Checked::Read { span, in_one_piece: flags.contains(CommandFlags::DF) },
+        Command::Write => Checked::Write { span, fua },
+        Command::Disconnect => Checked::Disconnect,
+        Command::Flush => Checked::Flush,
+        Command::Trim => Checked::Trim { span, fua },
+        Command::Cache => Checked::Cache { span },
+        Command::WriteZeroes => Checked::WriteZeroes {
+            span,
+            fua,
+            no_hole: flags.contains(CommandFlags::NO_HOLE),
+            fast: flags.contains(CommandFlags::FAST_ZERO),
+        },
+        Command::BlockStatus if flags.contains(CommandFlags::REQ_ONE) => {
+            Checked::BlockStatus { span, count: ExtentCount::One }
+        }
+        Command::BlockStatus => Checked::BlockStatus { span, count: ExtentCount::Many },
+    }
+}
+
+#[cfg(test)]
+mod tests;

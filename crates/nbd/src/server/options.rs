@@ -1,13 +1,12 @@
-//! Options on the wire: their data, read in place, and the bytes of the replies to them. `session.rs` decides the
+//! Options on the wire: their data, read in place, and the bytes of the replies to them. `handshake.rs` decides the
 //! content of replies.
 //!
 //! Lengths must match exactly: a byte too few or too many is an error.
 
 use crate::code::{InfoType, OptionCode, OptionError, ReplyCode};
-use crate::limits::Limits;
 use crate::magic::{OPTION_REPLY, STRING};
-use crate::terms::Terms;
-use crate::wire::{Fields, Put, clipped, text};
+use crate::request::Terms;
+use crate::wire::{Fields, Limits, Put, clipped, text};
 
 const TRUNCATED: Refusal = Refusal::invalid("the lengths in the option's data exceed it");
 const EXCESS: Refusal = Refusal::invalid("the option's data is longer than the lengths in it say");

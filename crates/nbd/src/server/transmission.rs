@@ -1,15 +1,101 @@
-//! The bytes of replies (`docs/spec/nbd.md`, sections 2 and 4), in the form that the handshake agreed on.
+//! Requests, parsed from a stream of bytes, and the bytes of replies (`docs/spec/nbd.md`, sections 2 and 4), in the
+//! form that the handshake agreed on. A payload is not part of a request: the server reads it straight to its
+//! destination.
 //!
 //! Headers are returned by value, so a reply without a payload, and a read in one piece, allocate nothing. [`Pieces`]
 //! writes a read in several chunks, and [`Extents`] collects the extents of an answer to BLOCK_STATUS.
 
-use crate::code::{ChunkType, ErrorCode};
+use crate::code::{ChunkFlags, ChunkType, Command, CommandFlags, ErrorCode};
 use crate::export::{Extent, ExtentCount};
-use crate::flags::ChunkFlags;
-use crate::limits::Limits;
-use crate::magic::{EXTENDED_REPLY, SIMPLE_REPLY, STRING, STRUCTURED_REPLY};
-use crate::request::{ReplyTo, Span};
-use crate::wire::{Header, HeaderStyle, Put, clipped};
+use crate::magic::{
+    EXTENDED_REPLY, EXTENDED_REQUEST, REQUEST, SIMPLE_REPLY, STRING, STRUCTURED_REPLY,
+};
+use crate::request::{Cookie, ReplyTo, Request, Span};
+use crate::wire::{Fields, Header, HeaderStyle, Limits, Put, clipped};
+use std::fmt;
+
+/// The parser of requests in the form that the handshake agreed on. It has no state and allocates nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Requests {
+    style: HeaderStyle,
+    payload_dropped: u32,
+}
+
+/// The result of parsing the beginning of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parsed {
+    /// A request. Its payload, which may be empty, follows its header.
+    Request {
+        /// The request, not yet checked.
+        request: Request,
+        /// Bytes of its header.
+        header_len: usize,
+        /// Bytes of payload behind the header. They must be read even if the request fails.
+        payload_len: u32,
+    },
+    /// Less than a header.
+    NeedMore,
+    /// Not a request: the position in the stream is lost, so the connection must end.
+    Malformed(Malformed),
+}
+
+/// The reason why the position in a stream of requests is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Malformed {
+    /// These bytes do not begin a request of the agreed form.
+    Magic(u32),
+    /// A payload of this many bytes exceeds [`Limits::payload_dropped`].
+    Payload(u64),
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Magic(magic) => write!(f, "{magic:#010x} begins no request"),
+            Self::Payload(length) => write!(f, "a request with {length} bytes of payload"),
+        }
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+impl Requests {
+    /// A parser of requests in this form.
+    #[must_use]
+    pub fn new(style: HeaderStyle, limits: &Limits) -> Self {
+        Self { style, payload_dropped: limits.payload_dropped }
+    }
+
+    /// The request at the beginning of `input`.
+    #[must_use]
+    pub fn next(&self, input: &[u8]) -> Parsed {
+        let is_extended = self.style == HeaderStyle::Extended;
+        let expected = if is_extended { EXTENDED_REQUEST } else { REQUEST };
+        let mut fields = Fields::new(input);
+        let Some(magic) = fields.u32() else { return Parsed::NeedMore };
+        if magic != expected {
+            return Parsed::Malformed(Malformed::Magic(magic));
+        }
+        let Some(request) = read(fields, is_extended) else { return Parsed::NeedMore };
+        let payload_len = request.payload_len(self.style);
+        match u32::try_from(payload_len) {
+            Ok(payload_len) if payload_len <= self.payload_dropped => {
+                Parsed::Request { request, header_len: self.style.request_len(), payload_len }
+            }
+            _ => Parsed::Malformed(Malformed::Payload(payload_len)),
+        }
+    }
+}
+
+fn read(mut fields: Fields<'_>, is_extended: bool) -> Option<Request> {
+    let flags = CommandFlags::from_wire(fields.u16()?);
+    let number = fields.u16()?;
+    let cookie = Cookie(fields.u64()?);
+    let offset = fields.u64()?;
+    let length = if is_extended { fields.u64()? } else { fields.u32()?.into() };
+    let command = Command::from_wire(number).ok_or(number);
+    Some(Request { command, flags, cookie, span: Span { offset, length } })
+}
 
 /// The writer of replies. It has no state.
 #[derive(Clone, Copy, Debug)]
@@ -126,15 +212,15 @@ fn simple(to: ReplyTo, error: u32) -> Header {
 /// A chunk, without its payload. The style is one with chunks.
 #[derive(Clone, Copy)]
 struct Chunk {
-    pub(crate) style: HeaderStyle,
-    pub(crate) to: ReplyTo,
-    pub(crate) kind: ChunkType,
-    pub(crate) is_last: bool,
+    style: HeaderStyle,
+    to: ReplyTo,
+    kind: ChunkType,
+    is_last: bool,
 }
 
 impl Chunk {
     /// The bytes in front of a payload of `length` bytes.
-    pub(crate) fn header(self, length: u32) -> Header {
+    fn header(self, length: u32) -> Header {
         let is_extended = self.style == HeaderStyle::Extended;
         let flags = if self.is_last { ChunkFlags::DONE } else { ChunkFlags::NONE };
         let mut header = Header::new();

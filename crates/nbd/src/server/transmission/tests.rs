@@ -1,9 +1,73 @@
 use super::*;
-use crate::code::Command;
+use crate::code::{Command, CommandFlags};
 use crate::export::{Extent, ExtentCount};
-use crate::flags::CommandFlags;
-use crate::limits::Limits;
 use crate::request::{Cookie, Request};
+use crate::wire::Limits;
+
+const STYLES: [HeaderStyle; 3] =
+    [HeaderStyle::Simple, HeaderStyle::Structured, HeaderStyle::Extended];
+
+fn request(command: Result<Command, u16>, length: u64) -> Request {
+    Request {
+        command,
+        flags: CommandFlags::from_wire(0x8021),
+        cookie: Cookie(u64::MAX - 1),
+        span: Span { offset: u64::MAX, length },
+    }
+}
+
+fn parsed(request: &Request, style: HeaderStyle) -> Parsed {
+    let bytes = request.encode(style).unwrap();
+    Requests::new(style, &Limits::default()).next(&bytes)
+}
+
+#[test]
+fn a_request_is_read_as_it_was_written_once_its_header_is_whole() {
+    for style in STYLES {
+        for number in [0, 1, 2, 3, 4, 5, 6, 7, 8, u16::MAX] {
+            let command = Command::from_wire(number).ok_or(number);
+            let request = request(command, 512);
+            let bytes = request.encode(style).unwrap();
+            let requests = Requests::new(style, &Limits::default());
+            for end in 0..bytes.len() {
+                assert_eq!(requests.next(&bytes[..end]), Parsed::NeedMore);
+            }
+            let payload_len = request.payload_len(style) as u32;
+            let expected = Parsed::Request { request, header_len: bytes.len(), payload_len };
+            assert_eq!(requests.next(&bytes), expected);
+            let more = [&bytes[..], &[0; 9]].concat();
+            assert_eq!(requests.next(&more), expected, "bytes behind it do not matter");
+        }
+    }
+}
+
+#[test]
+fn the_magic_of_another_form_ends_the_connection() {
+    for (sent, agreed) in [
+        (HeaderStyle::Extended, HeaderStyle::Structured),
+        (HeaderStyle::Simple, HeaderStyle::Extended),
+    ] {
+        let bytes = request(Ok(Command::Read), 1).encode(sent).unwrap();
+        let parsed = Requests::new(agreed, &Limits::default()).next(&bytes[..4]);
+        assert!(matches!(parsed, Parsed::Malformed(Malformed::Magic(_))), "{parsed:?}");
+    }
+}
+
+#[test]
+fn a_payload_beyond_the_bound_ends_the_connection() {
+    let write = |length| request(Ok(Command::Write), length);
+    for style in STYLES {
+        assert!(matches!(parsed(&write(64 << 20), style), Parsed::Request { .. }));
+        let length = (64 << 20) + 1;
+        let expected = Parsed::Malformed(Malformed::Payload(length));
+        assert_eq!(parsed(&write(length), style), expected);
+    }
+    let length = u64::MAX;
+    let expected = Parsed::Malformed(Malformed::Payload(length));
+    assert_eq!(parsed(&write(length), HeaderStyle::Extended), expected);
+    let zeroes = Request { flags: CommandFlags::NONE, ..request(Ok(Command::WriteZeroes), length) };
+    assert!(matches!(parsed(&zeroes, HeaderStyle::Extended), Parsed::Request { .. }));
+}
 
 const SIMPLE: Replies = Replies::new(HeaderStyle::Simple);
 const STRUCTURED: Replies = Replies::new(HeaderStyle::Structured);

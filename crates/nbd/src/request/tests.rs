@@ -1,5 +1,56 @@
 use super::*;
-use crate::request::Cookie;
+
+const REQUEST: Request = Request {
+    command: Ok(Command::Write),
+    flags: CommandFlags::FUA,
+    cookie: Cookie(0x0102_0304_0506_0708),
+    span: Span { offset: 0x1000, length: 0x200 },
+};
+
+#[test]
+fn bytes_are_those_of_the_protocol() {
+    let compact = REQUEST.encode(HeaderStyle::Structured).unwrap();
+    let expected = [
+        &[0x25, 0x60, 0x95, 0x13, 0, 1, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8][..],
+        &[0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 2, 0],
+    ];
+    assert_eq!(*compact, expected.concat());
+    let extended = REQUEST.encode(HeaderStyle::Extended).unwrap();
+    assert_eq!(extended[..4], [0x21, 0xe4, 0x1c, 0x71]);
+    assert_eq!(extended[24..], [0, 0, 0, 0, 0, 0, 2, 0]);
+}
+
+#[test]
+fn a_compact_request_has_no_room_for_64_bits() {
+    let long = Request { span: Span { offset: 0, length: 1 << 32 }, ..REQUEST };
+    assert_eq!(long.encode(HeaderStyle::Simple), None);
+    assert!(long.encode(HeaderStyle::Extended).is_some());
+}
+
+#[test]
+fn payloads_follow_writes_and_the_flag() {
+    let flagged =
+        |command| Request { command: Ok(command), flags: CommandFlags::PAYLOAD_LEN, ..REQUEST };
+    for style in [HeaderStyle::Simple, HeaderStyle::Structured, HeaderStyle::Extended] {
+        assert_eq!(REQUEST.payload_len(style), 0x200, "a write without the flag");
+        assert_eq!(flagged(Command::Write).payload_len(style), 0x200);
+        let expected = if style == HeaderStyle::Extended { 0x200 } else { 0 };
+        assert_eq!(flagged(Command::Flush).payload_len(style), expected);
+    }
+    let read = Request { command: Ok(Command::Read), ..REQUEST };
+    assert_eq!(read.payload_len(HeaderStyle::Extended), 0);
+}
+
+#[test]
+fn spans_at_the_end_of_all_offsets_hold_nothing_behind() {
+    let all = Span { offset: 0, length: u64::MAX };
+    assert!(all.holds(Span { offset: u64::MAX, length: 0 }));
+    assert!(!all.holds(Span { offset: u64::MAX, length: 1 }));
+    let inner = Span { offset: 8, length: 8 };
+    assert!(inner.holds(inner) && all.holds(inner));
+    assert!(!inner.holds(Span { offset: 7, length: 2 }));
+    assert!(!inner.holds(Span { offset: 15, length: 2 }));
+}
 
 const MIB: u64 = 1 << 20;
 
