@@ -350,7 +350,7 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
-    use super::{Names, *};
+    use super::*;
     use blkmq::core::Rng;
 
     fn rule(text: &str) -> Rule {
