@@ -18,12 +18,19 @@
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]
 
+mod device;
+mod holes;
+mod link;
 mod memory;
-mod nbd;
+mod options;
+mod place;
+mod socket;
+mod stream;
+mod target;
+#[cfg(feature = "tls")]
+mod tls;
+mod transfer;
 
-pub use nbd::device::NbdDevice;
-pub use nbd::error::OpenError;
-pub use nbd::options::{NBD, NBD_PAGE, Options, description};
-pub use nbd::queue::NbdQueue;
-pub use nbd::target::Outages;
-pub use nbd::uri::{Server, Uri, UriError};
+pub use device::{NbdDevice, NbdQueue};
+pub use options::{NBD, NBD_PAGE, OpenError, Options, Server, Uri, UriError, description};
+pub use target::Outages;

@@ -1,8 +1,8 @@
 //! [`Stream`]: a connected socket, with TLS or without, which never blocks.
 
-use super::socket::Socket;
+use crate::socket::Socket;
 #[cfg(feature = "tls")]
-use super::tls::Session;
+use crate::tls::Session;
 use blkmq_nbd::client::Requests;
 use blkmq_nbd::{Command, CommandFlags, Cookie, Header, HeaderStyle, Request, Span};
 use rustix::io::Errno;

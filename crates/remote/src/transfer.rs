@@ -1,8 +1,8 @@
 //! [`Output`]: sends the bytes of requests, many requests in one system call; and [`Input`]: receives replies. The data
 //! of reads goes directly from the socket to the payloads.
 
-use super::place::Flight;
-use super::stream::Stream;
+use crate::place::Flight;
+use crate::stream::Stream;
 use blkmq_core::IoError;
 use blkmq_engine::Finished;
 use blkmq_nbd::client::{BrokenReply, Content, Parsed, Replies, Reply};

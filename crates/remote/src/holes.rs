@@ -4,10 +4,9 @@
 //! server that does not answer costs [`PATIENCE`] once, and is not queried again until a hardware queue has reconnected
 //! to it. Answers are not cached: a hole may have been written since.
 
-use super::error::OpenError;
-use super::greeting::Welcome;
-use super::stream::Stream;
-use super::target::{Target, wait};
+use crate::options::OpenError;
+use crate::stream::Stream;
+use crate::target::{Target, Welcome, wait};
 use blkmq_core::Extent;
 use blkmq_nbd::client::{BrokenReply, Content, Extents, Parsed, Pending, Replies, Reply, Requests};
 use blkmq_nbd::{
@@ -22,7 +21,7 @@ use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
 /// Seconds of silence after which a query is given up.
-pub(crate) const PATIENCE: i64 = 1;
+const PATIENCE: i64 = 1;
 /// The number of reads after which a query is given up, too: a server must not detain its client by sending single
 /// bytes.
 const WAITS: u32 = 64;

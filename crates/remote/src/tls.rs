@@ -1,9 +1,8 @@
 //! TLS of a client: certificates from a directory, with the file names of QEMU and libnbd, and the session of a
 //! connection.
 
-use super::error::OpenError;
-use super::socket::Socket;
-use super::uri::Uri;
+use crate::options::{OpenError, Uri};
+use crate::socket::Socket;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, crypto};
