@@ -1,7 +1,5 @@
 //! [`Layers`]: a real or layered device, and the fault layers around it. Independent of the parameters of both.
 
-#[cfg(not(feature = "models"))]
-use crate::no_faults::{Around, FaultsParams, FaultsParams as Faulty};
 use blkmq_buf::{AlignedBuf, IoBuf};
 use blkmq_core::DeviceError;
 #[cfg(feature = "models")]
@@ -10,6 +8,8 @@ use blkmq_device::{
     registry::Around,
 };
 use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape, Join};
+#[cfg(not(feature = "models"))]
+use no_faults::{Around, FaultsParams, FaultsParams as Faulty};
 use std::io;
 
 /// A device that is not in the registry of virtual devices, and the fault layers around it.
@@ -90,5 +90,38 @@ impl<P: IoBuf, D: BlockDevice<P>> BlockDevice<P> for Layers<D> {
 
     fn notes(&self) -> &[String] {
         &self.notes
+    }
+}
+
+/// The fault layers of a build without the feature `models`: there are none.
+#[cfg(not(feature = "models"))]
+mod no_faults {
+    use blkmq_core::DeviceError;
+    use blkmq_engine::{DeviceQueues, DeviceShape};
+
+    #[derive(Clone, Debug)]
+    pub(super) enum FaultsParams {}
+
+    pub(super) struct Around<'a> {
+        pub(super) params: FaultsParams,
+        pub(super) notes: Vec<String>,
+        pub(super) inside: &'a str,
+    }
+
+    impl FaultsParams {
+        pub(super) fn shape(&self, _: &DeviceShape) -> DeviceShape {
+            match *self {}
+        }
+
+        pub(super) fn wrap<P>(&self, _: &DeviceShape, _: DeviceQueues<P>) -> DeviceQueues<P> {
+            match *self {}
+        }
+    }
+
+    impl Around<'_> {
+        /// Returns `None`: `faults` is the name of a device that is left out.
+        pub(super) fn parse(_: &str) -> Result<Option<Self>, DeviceError> {
+            Ok(None)
+        }
     }
 }

@@ -154,10 +154,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod guide;
 mod layers;
-#[cfg(not(feature = "models"))]
-mod no_faults;
 mod open;
 #[cfg(feature = "testkit")]
 pub mod testkit;
@@ -268,4 +265,16 @@ pub fn device(text: &str) -> Result<device::Device, DeviceError> {
 /// If there is no such scheduler, or this build is without it.
 pub fn scheduler(name: &str) -> Result<&'static Factory, StartError> {
     sched::registry::find(name).ok_or_else(|| StartError::Scheduler(name.to_owned()))
+}
+
+/// Pages for authors of storage software: an engine, its sizes, and its scheduler. Their programs are compiled and run.
+pub mod guide {
+    #[doc = include_str!("../doc/choosing.md")]
+    pub mod choosing {}
+
+    #[doc = include_str!("../doc/engine.md")]
+    pub mod engine {}
+
+    #[doc = include_str!("../doc/sizing.md")]
+    pub mod sizing {}
 }

@@ -1,28 +1,14 @@
 //! [`open`]: opens any device by its description, the text that the command line takes after `--device`.
 //!
-//! Each kind of device has an [`Opener`], in the module of the feature that adds it; fault layers wrap any of them.
-//! This module chooses between them and knows no parameter of any device.
+//! Each kind of device has an [`Opener`], in the module of the feature that adds it (`open/kinds.rs`); fault layers
+//! wrap any of them. This module chooses between them and knows no parameter of any device.
 
 mod error;
-#[cfg(all(target_os = "linux", feature = "uring"))]
-mod file;
-#[cfg(all(not(target_os = "linux"), feature = "uring"))]
-#[path = "open/file_elsewhere.rs"]
-mod file;
-#[cfg(all(target_os = "linux", feature = "nbd"))]
-mod nbd;
-mod opened;
-#[cfg(all(target_os = "linux", feature = "rbd"))]
-mod rbd;
-#[cfg(feature = "layers")]
-mod stack;
-#[cfg(feature = "models")]
-mod virtual_device;
+mod kinds;
 
 pub use error::{OpenError, StartError};
 #[cfg(feature = "uring")]
-pub use file::FileDevice;
-pub use opened::{DeviceState, Zeroing};
+pub use kinds::file::FileDevice;
 
 use crate::layers::Wrapped;
 use blkmq_buf::{BufferPool, IoBuf};
@@ -31,7 +17,6 @@ use blkmq_core::{DeviceError, Extent, Finding, MachineShape, Payload, SECTOR_SIZ
 use blkmq_engine::Join;
 use blkmq_engine::{AUTO, BlockDevice, DeviceQueues, DeviceShape, WriteCache};
 use blkmq_runtime::{Service, available_cpus, numa_nodes};
-use opened::Opened;
 use std::io;
 use std::ops::Range;
 
@@ -92,15 +77,15 @@ struct Opener {
 /// The openers of this build, in the order in which devices are listed.
 const OPENERS: &[Opener] = &[
     #[cfg(feature = "models")]
-    virtual_device::OPENER,
+    kinds::virtual_device::OPENER,
     #[cfg(feature = "uring")]
-    file::OPENER,
+    kinds::file::OPENER,
     #[cfg(all(target_os = "linux", feature = "nbd"))]
-    nbd::OPENER,
+    kinds::nbd::OPENER,
     #[cfg(all(target_os = "linux", feature = "rbd"))]
-    rbd::OPENER,
+    kinds::rbd::OPENER,
     #[cfg(feature = "layers")]
-    stack::OPENER,
+    kinds::stack::OPENER,
 ];
 
 /// A feature, whether this build has it, and the names and schemes with which its descriptions begin.
@@ -136,7 +121,8 @@ const FEATURES: [Feature; 5] = [
 /// depends on the machine.
 ///
 /// # Errors
-/// If there is no such device, the device does not have a given parameter, or the file, export or image cannot be opened.
+/// If there is no such device, the device does not have a given parameter, or the file, export or image cannot be
+/// opened.
 pub fn open(text: &str) -> Result<Device, OpenError> {
     open_on(text, &MachineShape { cpus: available_cpus(), nodes: numa_nodes() })
 }
@@ -311,6 +297,59 @@ impl<P: IoBuf + Payload> BlockDevice<P> for Device {
     fn default_scheduler(&self) -> &'static str {
         self.default_scheduler()
     }
+}
+
+/// The current state of a device; see [`Device::state`](crate::Device::state).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceState {
+    /// The size in bytes.
+    pub bytes: u64,
+    /// The device is read-only, because of a parameter, the block device, the server or the cluster.
+    pub is_read_only: bool,
+    /// The device is a file that was removed or replaced: its data is lost when the last program closes it.
+    pub is_removed: bool,
+    /// Writes wait in a volatile cache until a flush.
+    pub has_volatile_cache: bool,
+}
+
+/// How a device writes zeroes; see [`Device::zeroing`](crate::Device::zeroing).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Zeroing {
+    /// Zeroing takes less time than writing as many bytes.
+    pub is_fast: bool,
+    /// The device can zero without leaving a hole ([`IoFlags::NOUNMAP`](blkmq_core::IoFlags::NOUNMAP)). If the file
+    /// system cannot, the I/O ends with EOPNOTSUPP.
+    pub keeps_room: bool,
+}
+
+/// The methods are documented at the methods of [`Device`](crate::Device) with the same names. The defaults here are
+/// for a device that nothing else changes.
+trait Opened {
+    fn state(&self, as_opened: DeviceState) -> DeviceState {
+        as_opened
+    }
+
+    fn zeroing(&self) -> Zeroing {
+        Zeroing { is_fast: true, keeps_room: false }
+    }
+
+    fn extents(&self, range: Range<u64>, _most: usize) -> io::Result<Vec<Extent>> {
+        Ok(vec![Extent { end: range.end, is_hole: false }])
+    }
+
+    fn asks_for_extents(&self) -> bool {
+        false
+    }
+
+    fn moves_data(&self) -> bool {
+        true
+    }
+
+    fn take_findings(&self) -> Vec<Finding> {
+        Vec::new()
+    }
+
+    fn register(&mut self, _pool: &BufferPool) {}
 }
 
 #[cfg(test)]
