@@ -11,6 +11,4 @@ mod nbd_server;
 mod on_runtime;
 mod own_thread;
 mod reachable;
-mod readme;
-mod splitting;
 mod storage_engine;
