@@ -3,9 +3,8 @@
 #![no_main]
 
 use blkmq_vhost::config::DiskConfig;
-use blkmq_vhost::message::{HEADER, Header};
+use blkmq_vhost::message::{HEADER, Header, Received};
 use blkmq_vhost::session::{Next, Session};
-use blkmq_vhost::socket::Received;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

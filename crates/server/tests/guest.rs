@@ -3,7 +3,7 @@
 //! Its memory is a file that the server maps, too. A queue has a place for each of its descriptors, with a separate
 //! table, header, status and data.
 
-use blkmq_vhost::features::{protocol, virtio};
+use blkmq_vhost::config::{protocol, virtio};
 use blkmq_vhost::memory::{Memory, RegionInfo};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};

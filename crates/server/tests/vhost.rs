@@ -7,7 +7,7 @@ use crate::rig::until;
 use blkmq::{AUTO, Clock, Nanos, Promise};
 use blkmq_server::control::{Answer, Request};
 use blkmq_server::{Allow, Disk, Export, GuestIoprio, Server, Settings, VhostUser};
-use blkmq_vhost::features::virtio;
+use blkmq_vhost::config::virtio;
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::Read;

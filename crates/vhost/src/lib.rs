@@ -6,14 +6,13 @@
 //!
 //! | module | |
 //! |---|---|
-//! | [`message`] | the bytes of messages, without I/O |
-//! | [`socket`] | messages with descriptors over a socket |
+//! | [`message`] | the bytes of messages, and messages with descriptors over a socket |
 //! | [`session`] | a connection: the order of messages, and the state that they build |
 //! | [`memory`] | the memory of a guest: regions, translation, access |
 //! | [`ring`] | a split ring: requests, answers, and the suppression of notifications |
 //! | [`inflight`] | the record of requests in flight, which survives this process |
 //! | [`request`] | the requests of virtio-blk |
-//! | [`config`] | the description of the disk that the guest reads |
+//! | [`config`] | the description of the disk that the guest reads, and feature bits |
 //!
 //! # A guest is hostile
 //!
@@ -28,7 +27,6 @@
 #![deny(unsafe_code)]
 
 pub mod config;
-pub mod features;
 mod guard;
 pub mod inflight;
 pub mod memory;
@@ -36,4 +34,3 @@ pub mod message;
 pub mod request;
 pub mod ring;
 pub mod session;
-pub mod socket;

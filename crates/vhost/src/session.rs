@@ -4,13 +4,13 @@
 //! and kick descriptor are known, and is served while it is enabled. The caller serves the rings and knows when a queue
 //! has drained.
 
-use crate::config::{DiskConfig, WRITEBACK};
-use crate::features::{protocol, virtio};
+use crate::config::{DiskConfig, WRITEBACK, protocol, virtio};
 use crate::inflight::Records;
 use crate::memory::{MOST_REGIONS, Memory, MemoryError};
-use crate::message::{self, InflightInfo, MOST_CONFIG, Message, MessageError, RingAddress};
+use crate::message::{
+    self, InflightInfo, MOST_CONFIG, Message, MessageError, Received, RingAddress, send,
+};
 use crate::ring::{MOST_SIZE, Ring, RingError};
-use crate::socket::{Received, send};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
