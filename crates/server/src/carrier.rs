@@ -4,8 +4,7 @@
 //! of a request in flight.
 
 use crate::export::Served;
-use crate::flight::{Cookie, Flights, Work};
-use crate::long::{Buffers, Long, Steps, Zeroes};
+use crate::flight::{Buffers, Cookie, Flights, Long, Steps, Work, Zeroes};
 use crate::waiting::DiskClient;
 use blkmq::core::IoPrio;
 use blkmq::{AlignedBuf, Bytes, Io, IoError, IoResult, Refusal, SECTOR_SIZE};

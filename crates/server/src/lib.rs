@@ -22,7 +22,6 @@ mod flight;
 mod http;
 mod listener;
 mod log;
-mod long;
 mod machine;
 mod metrics;
 mod server;

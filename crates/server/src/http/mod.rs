@@ -19,11 +19,9 @@
 //! | file | step |
 //! |---|---|
 //! | `connection.rs` | one connection, its request and the answer, as bytes |
-//! | `guard.rs` | refuses requests of other sites, and of users without the key |
-//! | `routes.rs` | maps a request to an answer or a change |
+//! | `routes.rs` | refuses requests of other sites, and of users without the key; maps others to an answer or a change |
 
 mod connection;
-mod guard;
 mod routes;
 
 use crate::bounds::Guests;
@@ -33,8 +31,7 @@ use crate::log::Rarely;
 use crate::worker::Shared;
 use blkmq::{Clock, Instant};
 use connection::{Connection, Method, Refusal, Reply, Request, Step};
-use guard::Key;
-use routes::Action;
+use routes::{Action, Key};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

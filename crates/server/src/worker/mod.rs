@@ -10,8 +10,7 @@
 //! | `sockets.rs` | bytes arrive: handshake, or requests; replies are sent, and connections closed |
 //! | `admission.rs` | clients are let in, or turned away; handshakes too many go |
 //! | `connection.rs` | a connection, and payloads of writes that come into their buffers |
-//! | `serve.rs` | requests become I/Os; those about holes need none |
-//! | `replies.rs` | I/Os end, and become replies, or the next portion or step of a long request |
+//! | `serve.rs` | requests become I/Os, and these end: replies, or the next portion or step of a long request |
 //! | `places.rs` | the connections, the order among clients with much to do, and deadlines |
 //!
 //! Back-pressure is the credit of the clients, and the bounds of connections: a connection without room is not read.
@@ -19,7 +18,6 @@
 mod admission;
 mod connection;
 mod places;
-mod replies;
 mod serve;
 mod sockets;
 #[cfg(test)]

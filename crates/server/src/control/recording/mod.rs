@@ -1,8 +1,8 @@
 //! Recordings of a running server, requested by a control client: a trace of a device as blktrace's records, or a log
 //! of its scheduler's calls.
 //!
-//! A recording passes from its source (`sources.rs`) to the socket of its client, on the client's thread, until
-//! `session.rs` decides that it ends, in any time. It has a fixed amount of memory, and its client delays no I/O: bytes
+//! A recording passes from its source to the socket of its client, on the client's thread, until its [`Session`] ends, in
+//! any time. It has a fixed amount of memory, and its client delays no I/O: bytes
 //! that it does not take in time are dropped and counted.
 //!
 //! After its [`Answer::Recording`] it is sent in frames, each with a length of four bytes in big-endian order, and as
@@ -10,7 +10,6 @@
 //! client that shuts down its writing side requests the end, and gets the remaining bytes.
 
 mod session;
-mod sources;
 
 pub use session::{Ended, Why};
 
@@ -18,8 +17,7 @@ use super::{Answer, CallError, Request};
 use crate::worker::Shared;
 use blkmq::{Clock, Nanos, TraceError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use session::{Bounds, Peer, Session, Source};
-use sources::{Blktrace, Elevator};
+use session::{Blktrace, Bounds, Elevator, Peer, Session, Source};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
