@@ -1,8 +1,7 @@
 //! The clients of a server: the list of them, the closing of connections by an operator, and rules by which a client
 //! may use some exports and not others: each identity, on each export, with each operation.
 
-use crate::client::{self, Header, Talk};
-use crate::rig::{Rig, serve, serve_on, until};
+use crate::rig::{self, Header, Rig, Talk, serve, serve_on, until};
 use crate::tls::{Authority, Identity, folder};
 use blkmq::Nanos;
 use blkmq_nbd::{Command, CommandFlags};
@@ -151,7 +150,7 @@ impl Busy {
         let mut talk = Talk(TcpStream::connect(port).expect("it listens"));
         talk.take(18);
         talk.send(&3_u32.to_be_bytes());
-        talk.option(client::EXPORT_NAME, b"gold");
+        talk.option(rig::EXPORT_NAME, b"gold");
         talk.take(10);
         let mut writer = talk.0.try_clone().expect("a descriptor");
         std::thread::spawn(move || {
@@ -226,7 +225,7 @@ fn a_client_over_tcp_that_hears_nothing_delays_a_drain_by_seconds_only() {
     let mut talk = Talk(TcpStream::connect(port).expect("it listens"));
     talk.take(18);
     talk.send(&3_u32.to_be_bytes());
-    talk.option(client::EXPORT_NAME, b"gold");
+    talk.option(rig::EXPORT_NAME, b"gold");
     talk.take(10);
     let clock = server.disks()[0].service().clock();
     let begun = clock.now();
@@ -303,8 +302,8 @@ impl Site {
         talk.take(18);
         talk.send(&3_u32.to_be_bytes());
         let Some(identity) = &client.certificate else { return talk };
-        talk.option(client::STARTTLS, &[]);
-        assert_eq!(talk.reply(), client::ACK);
+        talk.option(rig::STARTTLS, &[]);
+        assert_eq!(talk.reply(), rig::ACK);
         let tls: ClientConnection = self.authority.client(Some(identity));
         Talk(Box::new(StreamOwned::new(tls, talk.0)))
     }
@@ -356,14 +355,14 @@ fn is_closed(talk: &mut Any) -> bool {
 
 /// The names in the reply to LIST, in order.
 fn names_listed(talk: &mut Any) -> Vec<String> {
-    talk.option(client::LIST, &[]);
+    talk.option(rig::LIST, &[]);
     let mut names = Vec::new();
     loop {
         let (code, data) = full_reply(talk);
-        if code == client::ACK {
+        if code == rig::ACK {
             return names;
         }
-        assert_eq!(code, client::SERVER);
+        assert_eq!(code, rig::SERVER);
         let length = u32::from_be_bytes(data[..4].try_into().expect("four")) as usize;
         names.push(String::from_utf8(data[4..4 + length].to_vec()).expect("a name"));
     }
@@ -405,31 +404,31 @@ fn check(site: &Site, client: &Client, name: &str, may: bool) {
     let mut talk = site.connect(client);
     assert_eq!(names_listed(&mut talk).contains(&name.to_owned()), may, "LIST {name}");
     // A refusal reveals nothing about the export: it equals the reply for a nonexistent name.
-    let unknown = ask(&mut talk, client::INFO, "no such export");
+    let unknown = ask(&mut talk, rig::INFO, "no such export");
     assert_eq!(unknown.0, NO_EXPORT);
-    for option in [client::LIST_META_CONTEXT, client::SET_META_CONTEXT] {
-        talk.option(client::STRUCTURED_REPLY, &[]);
-        assert_eq!(talk.reply(), client::ACK);
+    for option in [rig::LIST_META_CONTEXT, rig::SET_META_CONTEXT] {
+        talk.option(rig::STRUCTURED_REPLY, &[]);
+        assert_eq!(talk.reply(), rig::ACK);
         let data = [&(name.len() as u32).to_be_bytes()[..], name.as_bytes(), &[0; 4]].concat();
         talk.option(option, &data);
         let mut code = full_reply(&mut talk).0;
         while code == 4 {
             code = full_reply(&mut talk).0;
         }
-        assert_eq!(code, if may { client::ACK } else { NO_EXPORT }, "option {option} {name}");
+        assert_eq!(code, if may { rig::ACK } else { NO_EXPORT }, "option {option} {name}");
     }
-    for option in [client::INFO, client::GO] {
+    for option in [rig::INFO, rig::GO] {
         // Simple replies, which the requests below expect.
         let mut talk = site.connect(client);
         let reply = ask(&mut talk, option, name);
-        assert_eq!(reply.0 == client::ACK, may, "option {option} {name}");
+        assert_eq!(reply.0 == rig::ACK, may, "option {option} {name}");
         assert!(may || reply == unknown, "option {option} {name}: {reply:?}");
-        if may && option == client::GO {
+        if may && option == rig::GO {
             assert!(writes_and_reads(&mut talk), "GO {name}");
         }
     }
     let mut talk = site.connect(client);
-    talk.option(client::EXPORT_NAME, name.as_bytes());
+    talk.option(rig::EXPORT_NAME, name.as_bytes());
     if may {
         talk.take(10);
         assert!(writes_and_reads(&mut talk), "EXPORT_NAME {name}");
@@ -512,12 +511,12 @@ fn the_empty_name_is_the_only_export_of_the_client() {
     );
     let mut local = site.connect(&LOCAL);
     assert_eq!(names_listed(&mut local), ["b"]);
-    assert_eq!(ask(&mut local, client::GO, "").0, client::ACK);
+    assert_eq!(ask(&mut local, rig::GO, "").0, rig::ACK);
     assert!(writes_and_reads(&mut local));
     assert!(site.server.handle().allow_export("b", allow(&["uid:4294967294"])));
     let mut none = site.connect(&LOCAL);
     assert_eq!(names_listed(&mut none), [""; 0]);
-    assert_eq!(ask(&mut none, client::GO, "").0, NO_EXPORT);
+    assert_eq!(ask(&mut none, rig::GO, "").0, NO_EXPORT);
 }
 
 #[test]
@@ -529,7 +528,7 @@ fn a_server_with_rules_closes_other_clients_before_they_learn_anything() {
     let other = certified(&site, "other.example");
     let mut other = site.connect(&other);
     // The server may close the connection before the whole option is sent.
-    let _ = other.0.write_all(&client::OPTION.to_be_bytes());
+    let _ = other.0.write_all(&rig::OPTION.to_be_bytes());
     assert!(is_closed(&mut other));
     assert_eq!(site.refused("server-allow"), 1);
     // An address that matches no rule does not even get a greeting.
@@ -551,12 +550,12 @@ fn a_tenant_has_neither_the_data_nor_the_places_of_its_neighbour() {
     let silver = certified(&site, "silver.example");
     for _ in 0..20 {
         let mut attack = site.connect(&gold);
-        attack.option(client::EXPORT_NAME, b"silver");
+        attack.option(rig::EXPORT_NAME, b"silver");
         assert!(is_closed(&mut attack));
     }
     let begin = |client: &Client, name: &str| {
         let mut talk = site.connect(client);
-        talk.option(client::EXPORT_NAME, name.as_bytes());
+        talk.option(rig::EXPORT_NAME, name.as_bytes());
         talk.take(10);
         talk
     };
@@ -592,7 +591,7 @@ fn a_client_that_loses_its_right_is_closed() {
     let site = Site::start(&exports, false, Settings::default());
     let mut clients = ["a", "b"].map(|name| {
         let mut talk = site.connect(&LOCAL);
-        talk.option(client::EXPORT_NAME, name.as_bytes());
+        talk.option(rig::EXPORT_NAME, name.as_bytes());
         talk.take(10);
         talk
     });

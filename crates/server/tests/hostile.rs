@@ -2,8 +2,7 @@
 //!
 //! Afterwards nothing of the hostile client may remain.
 
-use crate::client::{self, Client, Header, Talk};
-use crate::rig::{Rig, serve_on, until};
+use crate::rig::{self, Client, Header, Rig, Talk, serve_on, until};
 use blkmq::{Clock, Instant, Nanos};
 use blkmq_nbd::{Command, CommandFlags, ErrorCode, HeaderStyle, Span};
 use blkmq_server::{Bounds, Export};
@@ -96,8 +95,8 @@ fn a_new_client_is_served_beside_as_many_half_handshakes_as_there_may_be() {
     scene.goes_on();
     assert_eq!(scene.rig.client("disk").read(0, 512), Ok(vec![0; 512]));
     let mut newest = half.pop_back().expect("there are some");
-    newest.option(client::UNKNOWN, &[]);
-    assert_eq!(newest.reply(), client::UNSUPPORTED, "a new handshake goes on");
+    newest.option(rig::UNKNOWN, &[]);
+    assert_eq!(newest.reply(), rig::UNSUPPORTED, "a new handshake goes on");
     drop((half, newest));
     scene.ends();
 }
@@ -107,10 +106,10 @@ fn options_end_with_the_65th() {
     let mut scene = Scene::new(Bounds::default());
     let mut hostile = Talk::begin(&scene.rig.socket);
     for _ in 0..64 {
-        hostile.option(client::UNKNOWN, &[]);
-        assert_eq!(hostile.reply(), client::UNSUPPORTED);
+        hostile.option(rig::UNKNOWN, &[]);
+        assert_eq!(hostile.reply(), rig::UNSUPPORTED);
     }
-    hostile.option(client::UNKNOWN, &[]);
+    hostile.option(rig::UNKNOWN, &[]);
     assert!(hostile.is_closed());
     scene.goes_on();
     scene.ends();
@@ -123,17 +122,17 @@ fn a_client_may_ask_for_every_export_of_a_list() {
     let exports = Vec::from_iter(names.iter().map(|name| Export::new(name, 0)));
     let rig = serve_on("memory,size=16", &exports, Bounds::default());
     let mut talk = Talk::begin(&rig.socket);
-    talk.option(client::STRUCTURED_REPLY, &[]);
-    assert_eq!(talk.reply(), client::ACK);
-    talk.option(client::LIST, &[]);
-    assert_eq!(Vec::from_iter((0..40).map(|_| talk.reply())), [client::SERVER; 40]);
-    assert_eq!(talk.reply(), client::ACK);
-    let answer = |talk: &mut Talk| while talk.reply() != client::ACK {};
+    talk.option(rig::STRUCTURED_REPLY, &[]);
+    assert_eq!(talk.reply(), rig::ACK);
+    talk.option(rig::LIST, &[]);
+    assert_eq!(Vec::from_iter((0..40).map(|_| talk.reply())), [rig::SERVER; 40]);
+    assert_eq!(talk.reply(), rig::ACK);
+    let answer = |talk: &mut Talk| while talk.reply() != rig::ACK {};
     for name in &names {
         let named = [&(name.len() as u32).to_be_bytes()[..], name.as_bytes()].concat();
-        talk.option(client::INFO, &[&named[..], &[0, 0]].concat());
+        talk.option(rig::INFO, &[&named[..], &[0, 0]].concat());
         answer(&mut talk);
-        for option in [client::SET_META_CONTEXT, client::LIST_META_CONTEXT] {
+        for option in [rig::SET_META_CONTEXT, rig::LIST_META_CONTEXT] {
             talk.option(option, &[&named[..], &[0, 0, 0, 0]].concat());
             answer(&mut talk);
         }
@@ -145,8 +144,8 @@ fn a_client_may_ask_for_every_export_of_a_list() {
 }
 
 fn is_closed_by_an_option(talk: &mut Talk) -> bool {
-    let mut option = client::OPTION.to_be_bytes().to_vec();
-    option.extend([client::UNKNOWN.to_be_bytes(), [0; 4]].concat());
+    let mut option = rig::OPTION.to_be_bytes().to_vec();
+    option.extend([rig::UNKNOWN.to_be_bytes(), [0; 4]].concat());
     if talk.0.write_all(&option).is_err() {
         return true;
     }
@@ -162,14 +161,14 @@ fn long_data_of_an_option_is_dropped_and_longer_data_closes() {
     let mut scene = Scene::new(Bounds::default());
     let mut hostile = Talk::begin(&scene.rig.socket);
     for len in [(64 << 10) + 1, 1 << 20] {
-        hostile.option(client::GO, &vec![0; len]);
-        assert_eq!(hostile.reply(), client::TOO_BIG, "{len} bytes");
+        hostile.option(rig::GO, &vec![0; len]);
+        assert_eq!(hostile.reply(), rig::TOO_BIG, "{len} bytes");
     }
-    hostile.option(client::LIST, &[]);
-    assert_eq!(hostile.reply(), client::SERVER, "the next option is understood");
-    assert_eq!(hostile.reply(), client::ACK);
+    hostile.option(rig::LIST, &[]);
+    assert_eq!(hostile.reply(), rig::SERVER, "the next option is understood");
+    assert_eq!(hostile.reply(), rig::ACK);
     scene.goes_on();
-    hostile.option_header(client::GO, (1 << 20) + 1);
+    hostile.option_header(rig::GO, (1 << 20) + 1);
     assert!(hostile.is_closed());
     scene.ends();
 }
@@ -179,11 +178,11 @@ fn a_fourth_list_is_refused() {
     let mut scene = Scene::new(Bounds::default());
     let mut hostile = Talk::begin(&scene.rig.socket);
     for _ in 0..3 {
-        hostile.option(client::LIST, &[]);
-        assert_eq!([hostile.reply(), hostile.reply()], [client::SERVER, client::ACK]);
+        hostile.option(rig::LIST, &[]);
+        assert_eq!([hostile.reply(), hostile.reply()], [rig::SERVER, rig::ACK]);
     }
-    hostile.option(client::LIST, &[]);
-    assert_eq!(hostile.reply(), client::POLICY);
+    hostile.option(rig::LIST, &[]);
+    assert_eq!(hostile.reply(), rig::POLICY);
     scene.goes_on();
     drop(hostile);
     scene.ends();
@@ -413,8 +412,8 @@ fn a_handshake_that_goes_through_a_list_has_its_time_for_each_export() {
     let bounds = Bounds { handshake: Nanos::from_millis(400), ..Bounds::default() };
     let rig = serve_on(MEMORY, &[Export::new("disk", 0), Export::new("other", 0)], bounds);
     let mut talk = Talk::begin(&rig.socket);
-    talk.option(client::LIST, &[]);
-    while talk.reply() != client::ACK {}
+    talk.option(rig::LIST, &[]);
+    while talk.reply() != rig::ACK {}
     let clock = Clock::start();
     let mut asked = Instant::ZERO;
     // As over a network that takes a quarter of the limit for an answer.
@@ -422,8 +421,8 @@ fn a_handshake_that_goes_through_a_list_has_its_time_for_each_export() {
         let next = asked + Nanos::from_millis(100);
         until(|| clock.now() >= next);
         asked = clock.now();
-        talk.option(client::UNKNOWN, &[]);
-        assert_eq!(talk.reply(), client::UNSUPPORTED, "after {asked:?}");
+        talk.option(rig::UNKNOWN, &[]);
+        assert_eq!(talk.reply(), rig::UNSUPPORTED, "after {asked:?}");
     }
     assert!(talk.is_closed(), "then it is silent");
 }

@@ -1,7 +1,6 @@
 //! Connections and servers that start and end.
 
-use crate::client::Client;
-use crate::rig::{serve, serve_on, until};
+use crate::rig::{Client, serve, serve_on, until};
 use blkmq::core::HwQueue;
 use blkmq::{Clock, Instant, Nanos};
 use blkmq_nbd::{Command, CommandFlags, ErrorCode};

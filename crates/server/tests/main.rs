@@ -1,13 +1,11 @@
 //! A server and its clients in one process.
 
-mod client;
 mod clients;
 mod control;
 mod guest;
 mod hostile;
 mod http;
 mod life;
-mod recording;
 mod requests;
 mod rig;
 mod tls;

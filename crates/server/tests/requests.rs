@@ -4,8 +4,7 @@
 //! latency of a modelled device is the latency that a client sees. Shares and latencies under load depend on the
 //! machine, and are measured with real clients (`cargo xtask serve-isolation`).
 
-use crate::client::Client;
-use crate::rig::{Rig, serve, serve_on};
+use crate::rig::{Client, Rig, serve, serve_on};
 use blkmq::Device;
 use blkmq::core::Class;
 use blkmq_nbd::{Command, CommandFlags, ErrorCode, HeaderStyle, TransmissionFlags};

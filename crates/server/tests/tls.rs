@@ -1,7 +1,6 @@
 //! TLS: `docs/spec/nbd.md`, section 3.2, and lines 7 and 8 of its tests.
 
-use crate::client::{self, Header, Talk};
-use crate::rig::Rig;
+use crate::rig::{self, Header, Rig, Talk};
 use blkmq_server::{Bounds, Export, Settings, Tls};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::pki_types::pem::PemObject;
@@ -133,15 +132,15 @@ impl Scene {
     /// Connects a client inside TLS, at the beginning of its options.
     fn secure(&self, identity: Option<&Identity>) -> Talk<Secure> {
         let mut talk = Talk::begin(self.socket());
-        talk.option(client::STARTTLS, &[]);
-        assert_eq!(talk.reply(), client::ACK);
+        talk.option(rig::STARTTLS, &[]);
+        assert_eq!(talk.reply(), rig::ACK);
         Talk(StreamOwned::new(self.client(identity), talk.0))
     }
 
     /// Checks that a client can use the export inside TLS.
     fn serves(&self) {
         let mut talk = self.secure(None);
-        talk.option(client::EXPORT_NAME, b"disk");
+        talk.option(rig::EXPORT_NAME, b"disk");
         talk.take(10);
         write_and_read(&mut talk);
     }
@@ -177,7 +176,7 @@ fn data_goes_through_tls() {
 fn a_client_may_take_its_replies_late() {
     let scene = scene(false, Bounds::default());
     let mut talk = scene.secure(None);
-    talk.option(client::EXPORT_NAME, b"disk");
+    talk.option(rig::EXPORT_NAME, b"disk");
     talk.take(10);
     let length = 512 << 10;
     for cookie in 0..40 {
@@ -200,7 +199,7 @@ impl Late {
     fn new(scene: &Scene) -> Self {
         let begun = || {
             let mut talk = scene.secure(None);
-            talk.option(client::EXPORT_NAME, b"disk");
+            talk.option(rig::EXPORT_NAME, b"disk");
             talk.take(10);
             talk
         };
@@ -276,14 +275,14 @@ fn a_drained_server_sends_what_tls_keeps() {
 fn s7_nothing_from_before_tls_counts_inside_of_it() {
     let scene = scene(false, Bounds::default());
     let mut talk = Talk::begin(scene.socket());
-    talk.option(client::STARTTLS, &[]);
-    assert_eq!(talk.reply(), client::ACK);
+    talk.option(rig::STARTTLS, &[]);
+    assert_eq!(talk.reply(), rig::ACK);
     let mut talk = Talk(StreamOwned::new(scene.client(None), talk.0));
-    talk.option(client::STARTTLS, &[]);
+    talk.option(rig::STARTTLS, &[]);
     assert_eq!(talk.reply(), INVALID, "there is TLS already");
-    talk.option(client::SET_META_CONTEXT, &[0; 8]);
+    talk.option(rig::SET_META_CONTEXT, &[0; 8]);
     assert_eq!(talk.reply(), INVALID, "structured replies have not been agreed inside of TLS");
-    talk.option(client::EXPORT_NAME, b"disk");
+    talk.option(rig::EXPORT_NAME, b"disk");
     talk.take(10);
     write_and_read(&mut talk);
 }
@@ -294,31 +293,27 @@ fn s7_bytes_behind_starttls_are_not_carried_out() {
     let mut talk = Talk::begin(scene.socket());
     // In one packet: the option, and another one inserted by a man in the middle.
     let option = |number: u32| {
-        [&client::OPTION.to_be_bytes()[..], &number.to_be_bytes(), &0_u32.to_be_bytes()].concat()
+        [&rig::OPTION.to_be_bytes()[..], &number.to_be_bytes(), &0_u32.to_be_bytes()].concat()
     };
-    talk.send(&[option(client::STARTTLS), option(client::LIST)].concat());
-    assert_eq!(talk.reply(), client::ACK);
+    talk.send(&[option(rig::STARTTLS), option(rig::LIST)].concat());
+    assert_eq!(talk.reply(), rig::ACK);
     let mut talk = Talk(StreamOwned::new(scene.client(None), talk.0));
-    talk.option(client::UNKNOWN, &[]);
-    assert_eq!(
-        talk.reply(),
-        client::UNSUPPORTED,
-        "the first answer inside of TLS is to this option"
-    );
+    talk.option(rig::UNKNOWN, &[]);
+    assert_eq!(talk.reply(), rig::UNSUPPORTED, "the first answer inside of TLS is to this option");
 }
 
 #[test]
 fn s8_without_tls_there_is_nothing_but_starttls_and_abort() {
     let scene = scene(false, Bounds::default());
     let mut talk = Talk::begin(scene.socket());
-    for option in [client::LIST, client::GO, 6, 8, 9, 10, 11, client::UNKNOWN] {
+    for option in [rig::LIST, rig::GO, 6, 8, 9, 10, 11, rig::UNKNOWN] {
         talk.option(option, &[]);
         assert_eq!(talk.reply(), TLS_REQUIRED, "option {option}");
     }
-    talk.option(client::ABORT, &[]);
-    assert_eq!(talk.reply(), client::ACK);
+    talk.option(rig::ABORT, &[]);
+    assert_eq!(talk.reply(), rig::ACK);
     let mut talk = Talk::begin(scene.socket());
-    talk.option(client::EXPORT_NAME, b"disk");
+    talk.option(rig::EXPORT_NAME, b"disk");
     assert!(talk.is_closed());
     scene.serves();
 }
@@ -328,7 +323,7 @@ fn s8_a_client_without_the_right_certificate_is_closed_and_others_are_served() {
     let scene = scene(true, Bounds::default());
     let known = scene.authority.sign("client");
     let mut good = scene.secure(Some(&known));
-    good.option(client::EXPORT_NAME, b"disk");
+    good.option(rig::EXPORT_NAME, b"disk");
     good.take(10);
     let foreign = Authority::new().sign("client");
     for identity in [None, Some(&foreign)] {
@@ -347,13 +342,13 @@ fn half_a_tls_handshake_ends_in_time() {
     let bounds = Bounds { handshake: blkmq::Nanos::from_millis(50), ..Bounds::default() };
     let scene = scene(false, bounds);
     let mut talk = Talk::begin(scene.socket());
-    talk.option(client::STARTTLS, &[]);
-    assert_eq!(talk.reply(), client::ACK);
+    talk.option(rig::STARTTLS, &[]);
+    assert_eq!(talk.reply(), rig::ACK);
     talk.send(&[22, 3, 1]);
     assert!(talk.is_closed());
     let mut talk = Talk::begin(scene.socket());
-    talk.option(client::STARTTLS, &[]);
-    assert_eq!(talk.reply(), client::ACK);
+    talk.option(rig::STARTTLS, &[]);
+    assert_eq!(talk.reply(), rig::ACK);
     talk.send(b"this is no TLS at all, not even half of it");
     assert!(talk.is_closed());
     scene.rig.check_at_rest();
@@ -366,7 +361,7 @@ fn requests_that_wait_decrypted_are_not_forgotten() {
     // Each I/O takes 100 ms, during which everything arrives.
     let scene = Scene::on("null,size=16,irqmode=2,completion_nsec=100000000", false, bounds);
     let mut talk = scene.secure(None);
-    talk.option(client::EXPORT_NAME, b"disk");
+    talk.option(rig::EXPORT_NAME, b"disk");
     talk.take(10);
     let socket = &talk.0.sock;
     socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
@@ -396,7 +391,7 @@ fn requests_that_wait_decrypted_are_not_forgotten() {
 fn certificates_are_renewed_while_clients_are_served() {
     let mut scene = scene(false, Bounds::default());
     let mut old = scene.secure(None);
-    old.option(client::EXPORT_NAME, b"disk");
+    old.option(rig::EXPORT_NAME, b"disk");
     old.take(10);
     let authority = Authority::new();
     let files = folder(&authority, false);
@@ -423,7 +418,7 @@ fn a_renewal_may_ask_clients_for_certificates() {
     let _ = bad.0.write_all(&[0; 16]);
     assert!(bad.0.read_exact(&mut [0]).is_err());
     let mut good = scene.secure(Some(&scene.authority.sign("client")));
-    good.option(client::EXPORT_NAME, b"disk");
+    good.option(rig::EXPORT_NAME, b"disk");
     good.take(10);
     write_and_read(&mut good);
 }
@@ -527,7 +522,7 @@ fn a_revoked_certificate_is_refused() {
     let rig = Rig::start("memory,size=16", &[Export::new("disk", 0)], &settings);
     let scene = Scene { rig, authority, tls };
     let mut good = scene.secure(Some(&kept));
-    good.option(client::EXPORT_NAME, b"disk");
+    good.option(rig::EXPORT_NAME, b"disk");
     good.take(10);
     let mut bad = scene.secure(Some(&taken));
     let _ = bad.0.write_all(&[0; 16]);

@@ -1,7 +1,6 @@
 //! The present state of a device: its size, its access mode, and zeroes of the requested kind.
 
-use crate::client::Client;
-use crate::rig::{Rig, serve_on, until};
+use crate::rig::{Client, Rig, serve_on, until};
 use blkmq_nbd::server::{Config, Handshake, Next};
 use blkmq_nbd::{
     BlockSizes, Command, CommandFlags, ErrorCode, ExportInfo, Exports, HeaderStyle,
