@@ -3,13 +3,14 @@
 
 #![no_main]
 
-#[path = "../../crates/nbd/tests/directory.rs"]
-mod directory;
+#[allow(dead_code, reason = "the tests use the rest")]
+#[path = "../../crates/nbd/tests/talk.rs"]
+mod talk;
 
 use blkmq_nbd::HeaderStyle;
 use blkmq_nbd::server::{Config, Handshake, Listing, Next, Tls};
-use directory::Directory;
 use libfuzzer_sys::fuzz_target;
+use talk::Directory;
 
 /// The most bytes of answers: 64 options, each with less than five replies of 100 bytes.
 const MOST_ANSWERS: usize = 64 * 5 * 100;

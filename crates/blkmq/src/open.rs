@@ -1,12 +1,13 @@
-//! [`open`]: opens any device by its description, the text that the command line takes after `--device`.
+//! [`open`]: opens any device by its description, the text that the command line takes after `--device`, or says why it
+//! was not opened.
 //!
 //! Each kind of device has an [`Opener`], in the module of the feature that adds it (`open/kinds.rs`); fault layers
 //! wrap any of them. This module chooses between them and knows no parameter of any device.
 
-mod error;
 mod kinds;
+#[cfg(test)]
+mod tests;
 
-pub use error::{OpenError, StartError};
 #[cfg(feature = "uring")]
 pub use kinds::file::FileDevice;
 
@@ -16,7 +17,13 @@ use blkmq_core::{DeviceError, Extent, Finding, MachineShape, Payload, SECTOR_SIZ
 #[cfg(feature = "uring")]
 use blkmq_engine::Join;
 use blkmq_engine::{AUTO, BlockDevice, DeviceQueues, DeviceShape, WriteCache};
-use blkmq_runtime::{Service, available_cpus, numa_nodes};
+use blkmq_runtime::{Service, ServiceError, available_cpus, numa_nodes};
+#[cfg(all(not(target_os = "linux"), feature = "uring"))]
+use blkmq_threads::OpenError as FileError;
+#[cfg(all(target_os = "linux", feature = "uring"))]
+use blkmq_uring::OpenError as FileError;
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 
@@ -352,5 +359,119 @@ trait Opened {
     fn register(&mut self, _pool: &BufferPool) {}
 }
 
-#[cfg(test)]
-mod tests;
+/// Why a device could not be opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The description names an unknown device, one that this build is without, or a parameter that the device does not
+    /// have; the text lists the accepted names.
+    Description(DeviceError),
+    /// The file or block device cannot be opened.
+    #[cfg(feature = "uring")]
+    File(FileError),
+    /// The export of an NBD server cannot be opened.
+    #[cfg(all(target_os = "linux", feature = "nbd"))]
+    Nbd(blkmq_remote::OpenError),
+    /// The image of a Ceph cluster cannot be opened.
+    #[cfg(all(target_os = "linux", feature = "rbd"))]
+    Rbd(blkmq_rbd::OpenError),
+    /// The description of a layer is wrong.
+    #[cfg(feature = "layers")]
+    Layer(blkmq_layer::KindError),
+    /// The layer does not accept these devices.
+    #[cfg(feature = "layers")]
+    Stack(blkmq_layer::StackError),
+}
+
+/// The error of a kind of device.
+trait Cause: Error {
+    fn is_unavailable(&self) -> bool {
+        false
+    }
+
+    fn is_busy(&self) -> bool {
+        false
+    }
+}
+
+impl Cause for DeviceError {}
+
+impl OpenError {
+    fn cause(&self) -> &(dyn Cause + 'static) {
+        match self {
+            Self::Description(e) => e,
+            #[cfg(feature = "uring")]
+            Self::File(e) => e,
+            #[cfg(all(target_os = "linux", feature = "nbd"))]
+            Self::Nbd(e) => e,
+            #[cfg(all(target_os = "linux", feature = "rbd"))]
+            Self::Rbd(e) => e,
+            #[cfg(feature = "layers")]
+            Self::Layer(e) => e,
+            #[cfg(feature = "layers")]
+            Self::Stack(e) => e,
+        }
+    }
+
+    /// Returns true if this machine or container offers no io_uring, or none that is recent enough.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        self.cause().is_unavailable()
+    }
+
+    /// Returns true if the file or block device is in use elsewhere, so that it may open later.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.cause().is_busy()
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.cause(), f)
+    }
+}
+
+impl Error for OpenError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(self.cause())
+    }
+}
+
+impl From<DeviceError> for OpenError {
+    fn from(e: DeviceError) -> Self {
+        Self::Description(e)
+    }
+}
+
+/// Why [`Device::start`](crate::Device::start) did not start a service, or [`scheduler`](crate::scheduler()) found none.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// There is no scheduler of this name, or this build is without it; the text names the feature that adds it.
+    Scheduler(String),
+    /// The hardware queues of the device cannot be created.
+    Queues(io::Error),
+    /// The service cannot start.
+    Service(ServiceError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheduler(name) => f.write_str(&blkmq_sched::registry::refusal(name, &[AUTO])),
+            Self::Queues(e) => e.fmt(f),
+            Self::Service(e) => e.fmt(f),
+        }
+    }
+}
+
+impl Error for StartError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Scheduler(_) => None,
+            Self::Queues(e) => Some(e),
+            Self::Service(e) => Some(e),
+        }
+    }
+}

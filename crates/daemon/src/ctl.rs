@@ -8,7 +8,6 @@ pub mod kernel;
 mod recording;
 pub mod stat;
 mod text;
-mod waits;
 
 use crate::{Failure, serve, top};
 use args::{Asked, KernelForm, Wanted};
@@ -102,8 +101,9 @@ fn query(wanted: &Wanted, say: impl Fn(&str) -> Result<bool, Failure>) -> Result
             each_interval((*every, *count), || counts(wanted), shown, say)
         }
         Asked::Waits { every, count } => {
-            let shown =
-                |before: &_, now: &_| tabled(wanted, &waits::between(before, now), waits::text);
+            let shown = |before: &_, now: &_| {
+                tabled(wanted, &stat::waited_between(before, now), stat::waits_text)
+            };
             each_interval((*every, *count), || waits(wanted), shown, say)
         }
     }

@@ -7,16 +7,15 @@
 //! The same bytes in other portions give the same answers: whole, byte by byte, and cut anywhere. Hostile bytes make
 //! neither half keep more than was sent, or answer beyond a bound.
 
-use crate::directory::{Directory, SIZE, disk, rom};
 use crate::talk::{
-    ACK, EXT_HEADER_REQD, INFO, INVALID, META_CONTEXT, POLICY, SERVER, Server, TLS_REQD, TOO_BIG,
-    UNKNOWN, UNSUP, agreed, answers, counted, go, info, option, queries, reply, talk,
+    ACK, Directory, EXT_HEADER_REQD, INFO, INVALID, META_CONTEXT, POLICY, SERVER, SIZE, Server,
+    TLS_REQD, TOO_BIG, UNKNOWN, UNSUP, agreed, answers, counted, disk, go, info, option, queries,
+    reply, rom, talk,
 };
 use blkmq_nbd::client::{BrokenHandshake, Details, Goal, Plan};
 use blkmq_nbd::server::{Closing, Config, Handshake, Listing, Next, Tls};
 use blkmq_nbd::{
     ExportInfo, Exports, HeaderStyle, Limits, OptionCode, OptionError, TransmissionFlags, client,
-    server,
 };
 use proptest::prelude::*;
 

@@ -2,7 +2,6 @@
 //!
 //! In most tests the two halves talk to each other in memory; tests of hostile peers make their bytes by hand.
 
-mod directory;
 mod handshake;
 mod hostile;
 mod naive;

@@ -1,10 +1,9 @@
-//! A client and a server in one thread, with the bytes between them; and bytes of the handshake made and read by hand,
-//! so that a fault of one half cannot be hidden by the same fault in the other.
+//! A client and a server in one thread, with the bytes between them, and the exports of the servers under test; and bytes of
+//! the handshake made and read by hand, so that a fault of one half cannot be hidden by the same fault in the other.
 
-use crate::directory::Directory;
 use blkmq_nbd::client::{Goal, Plan};
 use blkmq_nbd::server::Config;
-use blkmq_nbd::{client, server};
+use blkmq_nbd::{BlockSizes, ExportInfo, Exports, TransmissionFlags, client, server};
 
 /// Both ends of a handshake.
 #[derive(Debug)]
@@ -181,5 +180,48 @@ impl Server {
     /// Checks that the connection is usable: it answers LIST.
     pub fn assert_answers(&mut self) {
         assert_eq!(self.ask(3, &[]), [SERVER, SERVER, ACK]);
+    }
+}
+
+/// Bytes of the export `disk`.
+pub const SIZE: u64 = 1 << 30;
+
+/// Two exports: `disk`, which is the default one, and `rom`, which is read-only.
+pub struct Directory;
+
+pub fn disk() -> ExportInfo {
+    let absent = TransmissionFlags::READ_ONLY | TransmissionFlags::ROTATIONAL;
+    ExportInfo {
+        name: "disk".to_owned(),
+        description: "a disk to write to".to_owned(),
+        size: SIZE,
+        flags: TransmissionFlags::KNOWN.without(absent),
+        blocks: BlockSizes::DEFAULT.with_min(512).expect("a power of two"),
+        contexts: vec!["base:allocation".to_owned(), "x-blkmq:tier".to_owned()],
+    }
+}
+
+pub fn rom() -> ExportInfo {
+    ExportInfo {
+        name: "rom".to_owned(),
+        size: 4096,
+        flags: TransmissionFlags::READ_ONLY,
+        ..ExportInfo::default()
+    }
+}
+
+impl Exports for Directory {
+    fn find(&self, name: &str) -> Option<ExportInfo> {
+        match name {
+            "" | "disk" => Some(disk()),
+            "rom" => Some(rom()),
+            _ => None,
+        }
+    }
+
+    fn list(&self, each: &mut dyn FnMut(&str, &str)) {
+        for export in [disk(), rom()] {
+            each(&export.name, &export.description);
+        }
     }
 }

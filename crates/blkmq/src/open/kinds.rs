@@ -37,8 +37,8 @@ pub(super) mod virtual_device {
 #[cfg(all(target_os = "linux", feature = "uring"))]
 pub(super) mod file {
     use crate::Layers;
+    use crate::open::Cause;
     use crate::open::Opened;
-    use crate::open::error::Cause;
     use crate::open::{Device, DeviceState, OpenError, Opener, Zeroing};
     use blkmq_buf::BufferPool;
     use blkmq_core::Extent;
@@ -98,8 +98,8 @@ pub(super) mod file {
 #[cfg(all(not(target_os = "linux"), feature = "uring"))]
 pub(super) mod file {
     use crate::Layers;
+    use crate::open::Cause;
     use crate::open::Opened;
-    use crate::open::error::Cause;
     use crate::open::{Device, DeviceState, OpenError, Opener, Zeroing};
 
     /// A file, and the fault layers around it.
@@ -133,8 +133,8 @@ pub(super) mod file {
 #[cfg(all(target_os = "linux", feature = "nbd"))]
 pub(super) mod nbd {
     use crate::Layers;
+    use crate::open::Cause;
     use crate::open::Opened;
-    use crate::open::error::Cause;
     use crate::open::{Device, DeviceState, OpenError, Opener, Zeroing};
     use blkmq_core::Extent;
     use blkmq_remote::NbdDevice;
@@ -189,8 +189,8 @@ pub(super) mod nbd {
 #[cfg(all(target_os = "linux", feature = "rbd"))]
 pub(super) mod rbd {
     use crate::Layers;
+    use crate::open::Cause;
     use crate::open::Opened;
-    use crate::open::error::Cause;
     use crate::open::{Device, DeviceState, OpenError, Opener};
     use blkmq_rbd::{RBD, RbdDevice};
 
@@ -217,8 +217,8 @@ pub(super) mod rbd {
 #[cfg(feature = "layers")]
 pub(super) mod stack {
     use crate::Layers;
+    use crate::open::Cause;
     use crate::open::Opened;
-    use crate::open::error::Cause;
     use crate::open::{Device, DeviceState, OpenError, Opener, Zeroing, open_on};
     use blkmq_buf::BufferPool;
     use blkmq_core::Finding;

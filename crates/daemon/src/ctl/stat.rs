@@ -1,4 +1,5 @@
-//! Rates computed from the counts at two times, with the names and formulas of iostat.
+//! Rates computed from the counts at two times, with the names and formulas of iostat; and which export waited behind
+//! which between them.
 //!
 //! | column | from |
 //! |---|---|
@@ -19,26 +20,28 @@
 use super::text::table;
 use crate::promises;
 use crate::top::rates::{Of, between as rows};
-use blkmq_server::control::{DeviceStat, ExportStat, Figures, FloorStat, Stat};
+use blkmq_server::control::{DeviceStat, ExportStat, ExportWait, Figures, FloorStat, Stat, Waits};
 use blkmq_terminal::paper::{Paper, push_line};
 use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// The rates of an interval.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Rates {
     /// The length of the interval in seconds.
-    pub seconds: f64,
+    seconds: f64,
     /// Exports, followed by devices.
     pub rows: Vec<Row>,
     /// One line for each export or device that is not well, and for each promise.
-    pub said: Vec<String>,
+    said: Vec<String>,
 }
 
 /// The rates of an export or a device.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
     /// `export` or `device`.
-    pub kind: &'static str,
+    kind: &'static str,
     /// The name.
     pub name: String,
     /// Requests per second: reads, writes, discards.
@@ -50,37 +53,37 @@ pub struct Row {
     /// Average milliseconds per request: reads, writes, discards.
     pub await_ms: [f64; 3],
     /// Average milliseconds of a request before the device: reads, writes, discards.
-    pub wait_ms: [f64; 3],
+    wait_ms: [f64; 3],
     /// Average number of requests waiting or in service.
     pub queue: f64,
     /// The percentage of its floor that an export did not get, in the seconds in which it always had requests.
-    pub short: f64,
+    short: f64,
     /// The floor of an export if it was missed in the interval, or else `None`.
-    pub missed: Option<Missed>,
+    missed: Option<Missed>,
     /// Failed requests and flushes per second.
-    pub errors: f64,
+    errors: f64,
     /// Unfinished requests at the end of the interval, and the age of the oldest in milliseconds.
-    pub held: u64,
-    pub oldest_ms: f64,
+    held: u64,
+    oldest_ms: f64,
     /// The percentage of the device's time that an export used, and the percentage due to it by weight among exports
     /// with requests.
-    pub share: f64,
-    pub due: f64,
+    share: f64,
+    due: f64,
     /// The condition, and the reason if it is not well.
-    pub state: &'static str,
-    pub why: String,
+    state: &'static str,
+    why: String,
 }
 
 /// A floor that was missed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Missed {
+struct Missed {
     /// The floor, such as `200 IOPS`.
-    pub floor: String,
+    floor: String,
     /// The number of seconds judged, and of those in which the floor was missed.
-    pub judged: u64,
-    pub seconds: u64,
+    judged: u64,
+    seconds: u64,
     /// The most frequent cause, as an identifier and as a clause.
-    pub cause: &'static str,
+    cause: &'static str,
     pub text: &'static str,
 }
 
@@ -225,6 +228,91 @@ pub fn text(rates: &Rates, width: usize) -> String {
     paper.finish()
 }
 
+/// The waits of an interval.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Interval {
+    /// The length of the interval in seconds.
+    seconds: f64,
+    /// Rows, grouped by export. The export that waited longest comes first, and so does its longest wait.
+    pub rows: Vec<WaitRow>,
+}
+
+/// The time for which an export waited behind another one, or behind itself.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct WaitRow {
+    /// The number of the device, counted from 1.
+    device: usize,
+    /// The export that waited.
+    export: String,
+    /// The export that had requests at the device; `None` while the device was idle.
+    behind: Option<String>,
+    /// The duration in milliseconds.
+    waited_ms: f64,
+    /// The percentage of the interval. It may exceed 100 if a device has several elevators.
+    waited: f64,
+}
+
+type Export<'a> = (usize, &'a str);
+
+fn export(wait: &ExportWait) -> Export<'_> {
+    (wait.device, &wait.export)
+}
+
+/// The waits between two moments, without those of zero duration.
+pub fn waited_between(before: &Waits, now: &Waits) -> Interval {
+    let mut grown: BTreeMap<(Export<'_>, Option<&str>), u64> = BTreeMap::new();
+    // Removed exports share a name, so a pair may occur more than once.
+    for wait in &now.waits {
+        *grown.entry((export(wait), wait.behind.as_deref())).or_default() += wait.time;
+    }
+    for wait in &before.waits {
+        let time = grown.entry((export(wait), wait.behind.as_deref())).or_default();
+        *time = time.saturating_sub(wait.time);
+    }
+    grown.retain(|_, time| *time > 0);
+    let mut sums: BTreeMap<Export<'_>, u64> = BTreeMap::new();
+    for ((export, _), time) in &grown {
+        *sums.entry(*export).or_default() += time;
+    }
+    let mut grown = Vec::from_iter(grown);
+    grown.sort_by_key(|((export, _), time)| (Reverse(sums[export]), *export, Reverse(*time)));
+    let seconds = now.at.saturating_sub(before.at) as f64 / 1e9;
+    let row = |((export, behind), time): ((Export<'_>, Option<&str>), u64)| WaitRow {
+        device: export.0,
+        export: export.1.to_owned(),
+        behind: behind.map(str::to_owned),
+        waited_ms: time as f64 / 1e6,
+        waited: if seconds > 0.0 { time as f64 / 1e7 / seconds } else { 0.0 },
+    };
+    Interval { seconds, rows: grown.into_iter().map(row).collect() }
+}
+
+/// Formats the waits as a table of at most `width` columns.
+pub fn waits_text(interval: &Interval, width: usize) -> String {
+    let mut out = table(&[
+        ("device", true),
+        ("export", false),
+        ("behind", false),
+        ("waited (ms)", true),
+        ("%", true),
+    ]);
+    for row in &interval.rows {
+        let behind = match row.behind.as_deref() {
+            None => "(nothing)",
+            Some(other) if other == row.export => "(itself)",
+            Some(other) => other,
+        };
+        out.row(&[
+            row.device.to_string(),
+            row.export.clone(),
+            behind.to_owned(),
+            format!("{:.1}", row.waited_ms),
+            format!("{:.1}", row.waited),
+        ]);
+    }
+    out.render_within(width) + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,5 +373,52 @@ mod tests {
         let stat = Stat { exports: vec![ExportStat::default()], ..Stat::default() };
         let rates = between(&stat, &stat);
         assert_eq!((rates.rows[0].ios, rates.rows[0].queue), ([0.0; 3], 0.0));
+    }
+
+    fn waits(at: u64, of: &[(&str, Option<&str>, u64)]) -> Waits {
+        let one = |(export, behind, ms): &(&str, Option<&str>, u64)| ExportWait {
+            device: 1,
+            export: (*export).to_owned(),
+            behind: behind.map(str::to_owned),
+            time: ms * 1_000_000,
+        };
+        Waits { at, waits: of.iter().map(one).collect() }
+    }
+
+    #[test]
+    fn the_export_that_waited_most_is_first_with_its_longest_wait() {
+        let before = waits(5, &[("a", Some("b"), 1000), ("b", Some("a"), 70)]);
+        let now = [
+            ("a", None, 100),
+            ("a", Some("b"), 1000),
+            ("b", Some("a"), 1070),
+            ("b", Some("b"), 20),
+            ("a", Some("a"), 300),
+            ("a", Some("a"), 200),
+        ];
+        let interval = waited_between(&before, &waits(2_000_000_005, &now));
+        let rows = interval.rows.iter();
+        let rows = rows.map(|row| (&*row.export, row.behind.as_deref(), row.waited_ms, row.waited));
+        let expected = [
+            ("b", Some("a"), 1000.0, 50.0),
+            ("b", Some("b"), 20.0, 1.0),
+            ("a", Some("a"), 500.0, 25.0),
+            ("a", None, 100.0, 5.0),
+        ];
+        assert_eq!(rows.collect::<Vec<_>>(), expected);
+        let text = waits_text(&interval, 100);
+        let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let lines: Vec<_> = text.lines().map(cells).collect();
+        assert_eq!(lines[2], ["1", "b", "a", "1000.0", "50.0"]);
+        assert_eq!(lines[3][2], "(itself)");
+        assert_eq!(lines[5][1..3], ["a", "(nothing)"]);
+    }
+
+    #[test]
+    fn no_wait_is_no_row() {
+        let same = waits(7, &[("a", Some("b"), 1000)]);
+        let interval = waited_between(&same, &same);
+        assert_eq!((interval.seconds, interval.rows.len()), (0.0, 0));
+        assert!(waits_text(&interval, 100).starts_with("device"));
     }
 }

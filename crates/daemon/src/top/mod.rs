@@ -3,8 +3,7 @@
 //! | file | step |
 //! |---|---|
 //! | `rates.rs` | converts the counts at both ends of an interval to rows |
-//! | `columns.rs` | converts rows to values |
-//! | `view.rs` | converts values to lines that fit |
+//! | `columns.rs` | converts rows to values, and these to lines that fit |
 //! | `screen.rs` | draws lines, converts keys to commands, and ends the program on signals and with its terminal |
 //!
 //! `top` does not change the server; other commands of `blkmqctl` do.
@@ -12,7 +11,6 @@
 pub mod columns;
 pub mod rates;
 mod screen;
-mod view;
 
 use crate::serve::wanted::default_control;
 use crate::{Failure, promises};
@@ -23,14 +21,13 @@ use blkmq_terminal::output::reaches;
 use blkmq_terminal::page::Page;
 use blkmq_terminal::paper::{Paper, push_line};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use columns::COLUMNS;
+use columns::{COLUMNS, View};
 use rates::Row;
 use screen::{Line, Screen, Wish};
 use serde_json::json;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
-use view::View;
 
 /// The range of intervals that keys can set, in seconds.
 const INTERVALS: std::ops::RangeInclusive<u64> = 1..=60;
