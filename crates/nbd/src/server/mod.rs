@@ -1,7 +1,7 @@
 //! The server's half: the handshake, requests as they arrive, and the bytes of replies.
 //!
 //! A server sends [`Handshake::greeting`], feeds a [`Handshake`] with a [`Config`] until it answers [`Next::Go`], and
-//! then takes requests with [`Requests::next`], checks each against the [`Terms`](crate::Terms) of the [`Negotiated`]
+//! then takes requests with [`Requests::next`], checks each against the [`Terms`] of the [`Negotiated`]
 //! and writes replies with [`Replies`].
 
 mod handshake;
