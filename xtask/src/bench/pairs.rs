@@ -7,8 +7,8 @@
 //! engine. Nothing is recorded, and slow results do not fail: the figures are only meaningful on an otherwise idle
 //! machine.
 
+use super::SCHEDULERS;
 use super::figures::median;
-use super::plan::SCHEDULERS;
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, is_installed, parse_json, target_dir};
 use serde_json::Value;
