@@ -3,34 +3,28 @@
 //! A model of a device is served in real time as a block device. On one side, Linux' scheduler runs on it, with fio as
 //! the client; on the other, Linux passes everything through (`none`, no merging), and our scheduler runs above the
 //! same device, with `blkmq bench` as the client. Loads, offsets, priorities, groups, scheduler tags and driver tags
-//! are the same. Sides alternate, and a run in which the machine stalled is dropped.
+//! are the same. Sides alternate, and a run in which the machine stalled is dropped: a thread sleeps for a millisecond
+//! at a time and records how late it wakes, with no special priority, like the workers of a loop device.
 //!
 //! No figure is an error, since machines differ. `.ci/run` runs it in test size.
 
-mod again;
-mod device;
 mod figures;
-mod lateness;
 mod load;
-mod page;
 mod report;
-mod run;
-mod side;
 mod stack;
 
 use crate::Result;
 use crate::machine::Machine;
-use crate::shell::{BLKMQ, build, root};
-use device::{DEVICES, Device};
+use crate::shell::{BLKMQ, build, root, timed};
 use figures::{Cell, Figures};
-use lateness::Watch;
-use load::{LOADS, Load, Time};
+use load::{DEVICES, Device, LOADS, Load, Side, Time};
 use report::Report;
-use run::Run;
-use side::Side;
-use stack::Stack;
+use stack::{Run, Stack};
 use std::fs;
 use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 pub(crate) const HELP: &str = "usage: cargo xtask beside-linux [OPTION]...
 
@@ -133,7 +127,7 @@ fn read(plan: &Plan) -> Result<Figures> {
     let mut figures = Figures::default();
     for path in &plan.from {
         let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-        again::read(&text, plan.stall.into(), &mut figures);
+        figures::read(&text, plan.stall.into(), &mut figures);
     }
     if figures.cells.is_empty() {
         return Err(format!("no run in {}", plan.from.join(", ")).into());
@@ -153,7 +147,7 @@ fn told(plan: &Plan, figures: &Figures) -> Result<()> {
     fs::write(stem.with_extension("md"), markdown)?;
     let json = serde_json::to_string_pretty(&report.json())?;
     fs::write(stem.with_extension("json"), json + "\n")?;
-    fs::write(stem.with_extension("html"), page::html(&report))?;
+    fs::write(stem.with_extension("html"), report::html(&report))?;
     println!("beside-linux: written to {}.md, .json and .html", stem.display());
     Ok(())
 }
@@ -194,14 +188,14 @@ fn kept(
         let lateness = watch.end();
         let Cell { device, load, scheduler } = cell;
         let Some(sample) = sample? else {
-            println!("{device} {load} {scheduler} {}: {}", side.name(), again::OVERTIME);
+            println!("{device} {load} {scheduler} {}: {}", side.name(), figures::OVERTIME);
             *figures.overtime.entry((cell.clone(), side)).or_default() += 1;
             return Ok(());
         };
         let shown: Vec<String> = (sample.0.iter())
             .map(|(name, value)| format!("{} {}", name.text, report::digits(*value)))
             .collect();
-        let late = format!("{}{:.1} ms, {:.0} in all", again::LATE, lateness.worst, lateness.sum);
+        let late = format!("{}{:.1} ms, {:.0} in all", figures::LATE, lateness.worst, lateness.sum);
         println!("{device} {load} {scheduler} {}: {}{late}", side.name(), shown.join(", "));
         if lateness.worst <= f64::from(plan.stall) {
             figures.keep(cell, side, sample, lateness);
@@ -304,6 +298,57 @@ impl Plan {
     }
 }
 
+const PERIOD: Duration = Duration::from_millis(1);
+
+/// How late the thread was.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Lateness {
+    /// Milliseconds: the worst time.
+    worst: f64,
+    /// The sum in milliseconds, without wake-ups that are less than a period late.
+    sum: f64,
+}
+
+impl Lateness {
+    fn note(&mut self, took: Duration) {
+        let late = took.saturating_sub(PERIOD);
+        let ms = late.as_secs_f64() * 1e3;
+        self.worst = self.worst.max(ms);
+        if late > PERIOD {
+            self.sum += ms;
+        }
+    }
+}
+
+/// The thread, until [`Watch::end`].
+struct Watch {
+    end: Sender<()>,
+    thread: JoinHandle<Lateness>,
+}
+
+impl Watch {
+    fn begin() -> Self {
+        let (end, ended) = channel();
+        let thread = thread::spawn(move || {
+            let mut lateness = Lateness::default();
+            loop {
+                let (woken, took) = timed(|| ended.recv_timeout(PERIOD));
+                if woken != Err(RecvTimeoutError::Timeout) {
+                    return lateness;
+                }
+                lateness.note(took);
+            }
+        });
+        Self { end, thread }
+    }
+
+    fn end(self) -> Lateness {
+        // Dropping the sender also ends the thread.
+        drop(self.end);
+        self.thread.join().unwrap_or(Lateness { worst: f64::INFINITY, sum: f64::INFINITY })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -362,5 +407,21 @@ mod tests {
         ] {
             assert!(HELP.contains(&format!("--{option}")), "{option}");
         }
+    }
+
+    #[test]
+    fn what_is_late_is_noted() {
+        let mut lateness = Lateness::default();
+        for us in [900, 1_000, 1_500, 31_000, 6_000] {
+            lateness.note(Duration::from_micros(us));
+        }
+        assert!((lateness.worst - 30.0).abs() < 1e-6, "{lateness:?}");
+        assert!((lateness.sum - 35.0).abs() < 1e-6, "{lateness:?}");
+    }
+
+    #[test]
+    fn the_thread_ends_when_it_is_told() {
+        let lateness = Watch::begin().end();
+        assert!(lateness.worst.is_finite());
     }
 }

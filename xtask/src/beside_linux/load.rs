@@ -1,4 +1,5 @@
-//! The loads, and the options that fio and `blkmq bench` get for them: in the same words, as far as possible.
+//! The two sides that are compared, the models of devices, and the loads with the options that fio and `blkmq bench` get
+//! for them: in the same words, as far as possible.
 
 /// Threads with the same work.
 #[derive(Debug)]
@@ -13,7 +14,7 @@ pub(super) struct Job {
     /// Writes that no thread waits for: through the page cache of Linux; ours are async.
     pub(super) is_async: bool,
     /// Class and level, as numbers.
-    pub(super) priority: (u32, u32),
+    priority: (u32, u32),
     /// The weight of the group that the job is in.
     pub(super) weight: Option<u32>,
     /// Its I/Os may wait for longer than the ramp, which makes its client's count wrong. Its rate is the device's rate
@@ -251,6 +252,77 @@ impl Job {
             self.name,
             self.options(time)
         )
+    }
+}
+
+/// A model, served as a block device.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) name: &'static str,
+    /// A description of the device for the page.
+    pub(super) about: &'static str,
+    /// As `blkmqd --device` has it.
+    pub(super) model: &'static str,
+    /// Driver tags, on both sides. A loop device takes no fewer than 4.
+    pub(super) depth: u32,
+    /// Passed to Linux, which does not know the model.
+    pub(super) rotational: bool,
+}
+
+pub(super) const DEVICES: &[Device] = &[
+    Device {
+        name: "hdd4",
+        about: "a disk of 15,000 revolutions that serves 4 commands in the order of arrival",
+        model: "disk,preset=sas15k,hw_queue_depth=4,reorder=0",
+        depth: 4,
+        rotational: true,
+    },
+    Device {
+        name: "hdd32",
+        about: "the same disk with a queue of 32 commands that it reorders by itself; 10 of them are in use at a time, \
+                the threads of nbdfuse",
+        model: "disk,preset=sas15k,hw_queue_depth=32",
+        depth: 32,
+        rotational: true,
+    },
+    Device {
+        name: "ssd",
+        about: "4 commands at a time, a read in 1 ms, a write in 4 ms",
+        model: "null,irqmode=2,completion_nsec=1ms,write_nsec=4ms,hw_queue_depth=4,gb=64",
+        depth: 4,
+        rotational: false,
+    },
+    Device {
+        name: "disk",
+        about: "the model of a SATA disk of 7200 revolutions, with its cache and its queue",
+        model: "disk",
+        depth: 32,
+        rotational: true,
+    },
+    Device {
+        name: "flash",
+        about: "the model of a SATA SSD; here processors are the limit",
+        model: "flash,preset=sata,gb=64",
+        depth: 32,
+        rotational: false,
+    },
+];
+
+/// Both sides, in the order of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Side {
+    Linux,
+    Ours,
+}
+
+impl Side {
+    pub(super) const BOTH: [Self; 2] = [Self::Linux, Self::Ours];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Linux => "Linux",
+            Self::Ours => "blkmq",
+        }
     }
 }
 

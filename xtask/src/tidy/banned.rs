@@ -60,7 +60,7 @@ const BANS: &[Ban] = &[
                 // A device that is threads.
                 || place.path == "crates/threads/src/pool.rs"
                 // A timer that runs beside a measurement.
-                || place.path == "xtask/src/beside_linux/lateness.rs"
+                || place.path == "xtask/src/beside_linux.rs"
         },
         remedy: "the engine is passive; threads are started in crates/runtime, crates/server or by a program",
     },
