@@ -1,23 +1,21 @@
 //! `fio-fuzz`: draws job files, runs them with the installed fio and with `blkmq bench`, and compares the outcomes.
 //!
-//! `draw.rs` draws a file from a seed, `run.rs` runs it, `compare.rs` and `arithmetic.rs` find differences,
-//! `reasons.rs` has the known ones, and `shrink.rs` shrinks a file that shows a new one.
+//! `draw.rs` draws a file from a seed, `run.rs` runs it, `compare.rs` and `arithmetic.rs` find differences, and
+//! `reasons.rs` has the known ones. A file that shows a new one is shrunk: the options that the difference does not need are
+//! removed.
 
 mod arithmetic;
 mod compare;
 mod draw;
-mod planted;
 mod reasons;
 mod run;
-mod shrink;
 
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, build_program, target_dir};
 use compare::{Difference, compare};
-use draw::JobFile;
-use planted::{FAULTS, Fault};
+use draw::{JobFile, NEEDED};
 use reasons::{REASONS, reason};
-use run::{Both, Programs, Running};
+use run::{Both, FAULTS, Fault, Programs, Running};
 use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -256,8 +254,7 @@ fn tell(
         println!("\nseed {seed}\n{file}\n{}", lines.join("\n"));
         return Ok(());
     }
-    let least =
-        shrink::shrink(file, |smaller| Ok(run(smaller)?.1.iter().any(|it| it.kind == kind)))?;
+    let least = shrink(file, |smaller| Ok(run(smaller)?.1.iter().any(|it| it.kind == kind)))?;
     let (both, left) = run(&least)?;
     // A difference that cannot be reproduced is reported as it was found.
     let lines =
@@ -279,6 +276,52 @@ fn tell(
 fn keep(folder: &Path, seed: u64, text: &str) -> Result<()> {
     fs::create_dir_all(folder)?;
     Ok(fs::write(folder.join(format!("{seed}.txt")), text)?)
+}
+
+/// The smallest file that still `fails`, found by removing jobs and options one at a time.
+///
+/// # Errors
+/// Those of `fails`.
+fn shrink(file: &JobFile, mut fails: impl FnMut(&JobFile) -> Result<bool>) -> Result<JobFile> {
+    let mut least = file.clone();
+    'again: loop {
+        for smaller in smaller(&least) {
+            if fails(&smaller)? {
+                least = smaller;
+                continue 'again;
+            }
+        }
+        return Ok(least);
+    }
+}
+
+/// The files with one job less, then those with one option less.
+fn smaller(file: &JobFile) -> Vec<JobFile> {
+    let mut all = Vec::new();
+    let without = |change: &dyn Fn(&mut JobFile)| {
+        let mut smaller = file.clone();
+        change(&mut smaller);
+        smaller
+    };
+    for at in 0..file.jobs.len() {
+        if file.jobs.len() > 1 {
+            all.push(without(&|file| drop(file.jobs.remove(at))));
+        }
+    }
+    if file.laid.is_some() {
+        all.push(without(&|file| file.laid = None));
+    }
+    for at in 0..file.global.len() {
+        if !NEEDED.contains(&file.global[at].name) {
+            all.push(without(&|file| drop(file.global.remove(at))));
+        }
+    }
+    for job in 0..file.jobs.len() {
+        for at in 0..file.jobs[job].settings.len() {
+            all.push(without(&|file| drop(file.jobs[job].settings.remove(at))));
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -307,5 +350,32 @@ mod tests {
         for line in ["--seed", "--seed many", "--jobs 0", "--faster 2"] {
             assert!(parse(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn only_what_a_failure_needs_is_left() {
+        let file = (1..).map(JobFile::draw).find(|file| {
+            let has = |name| {
+                file.jobs.last().is_some_and(|job| job.settings.iter().any(|it| it.name == name))
+            };
+            file.jobs.len() == 3 && has("rw") && has("bs") && file.len() > 15
+        });
+        let file = file.expect("some seed has three jobs");
+        let fails = |file: &JobFile| {
+            let job = file.jobs.iter().find(|job| job.name == "third");
+            Ok(job.is_some_and(|job| job.settings.iter().any(|it| it.name == "bs")))
+        };
+        let least = shrink(&file, fails).unwrap();
+        assert_eq!(least.jobs.len(), 1);
+        assert!(least.jobs[0].settings.iter().all(|it| it.name == "bs"), "{least}");
+        assert!(least.global.iter().all(|it| NEEDED.contains(&it.name)), "{least}");
+        assert_eq!(least.laid, None);
+    }
+
+    #[test]
+    fn a_failure_that_needs_everything_keeps_everything() {
+        let file = JobFile::draw(7);
+        let whole = file.to_string();
+        assert_eq!(shrink(&file, |smaller| Ok(smaller.to_string() == whole)).unwrap(), file);
     }
 }

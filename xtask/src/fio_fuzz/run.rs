@@ -1,10 +1,10 @@
-//! Runs a job file with fio and with `blkmq bench`, each in its own folder, and collects the outcomes. Nothing is
-//! judged here.
+//! Runs a job file with fio and with `blkmq bench`, each in its own folder, and collects the outcomes. Nothing is judged
+//! here. A planted [`Fault`], which the comparison must find, gives blkmq another job file or changes its outcome.
 
 use super::draw::{DATA, JobFile};
 use crate::Result;
 use crate::shell::Cmd;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
@@ -110,7 +110,7 @@ pub(super) fn by_completion(file: &JobFile, at: usize) -> bool {
 }
 
 /// The job file with logs of the offsets: by job as they are issued, or by thread if there are several.
-pub(super) fn with_logs(file: &JobFile) -> String {
+fn with_logs(file: &JobFile) -> String {
     let mut text = file.to_string();
     for (at, job) in file.jobs.iter().enumerate() {
         let name = &job.name;
@@ -236,9 +236,74 @@ fn completed(line: &str) -> Option<Io> {
     Some(Io { action, file: String::new(), offset, bytes })
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// An option is missing in blkmq.
+    OptionDropped,
+    /// Each offset is a block too far.
+    BlockOff,
+    /// The row of a group has the I/Os of one thread.
+    OneThread,
+}
+
+pub(super) const FAULTS: [Fault; 3] = [Fault::OptionDropped, Fault::BlockOff, Fault::OneThread];
+
+/// Options that change the I/Os in every section.
+const DROPPED: [&str; 4] = ["io_size", "number_ios", "bs", "loops"];
+const BLOCK: u64 = 4096;
+
+impl Fault {
+    /// The job file that blkmq gets.
+    pub(super) fn in_file(self, file: &JobFile) -> JobFile {
+        let mut changed = file.clone();
+        if self == Self::OptionDropped {
+            for job in &mut changed.jobs {
+                job.settings.retain(|it| !DROPPED.contains(&it.name));
+            }
+        }
+        changed
+    }
+
+    /// Changes the outcome of blkmq.
+    pub(super) fn in_outcome(self, file: &JobFile, both: &mut Both) {
+        match self {
+            Self::OptionDropped => {}
+            Self::BlockOff => {
+                both.ours.places.values_mut().flatten().for_each(|io| io.offset += BLOCK);
+            }
+            Self::OneThread => {
+                let threads = |at: usize| -> u64 {
+                    file.effective(at).get("numjobs").and_then(|it| it.parse().ok()).unwrap_or(1)
+                };
+                let all = (0..file.jobs.len()).map(threads).max().unwrap_or(1);
+                let is_sum = (0..file.jobs.len()).any(|at| {
+                    file.effective(at).get("group_reporting").is_some_and(|it| *it != "0")
+                });
+                if is_sum {
+                    divide(&mut both.ours.report, all);
+                }
+            }
+        }
+    }
+}
+
+/// Leaves the share of one of `threads` in each row.
+fn divide(report: &mut Value, threads: u64) {
+    for row in report["jobs"].as_array_mut().into_iter().flatten() {
+        for direction in ["read", "write", "trim"] {
+            for key in ["total_ios", "io_bytes"] {
+                let count = row[direction][key].as_u64().unwrap_or(0);
+                row[direction][key] = json!(count / threads);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fio_fuzz::compare::{Kind, compare};
+    use crate::fio_fuzz::draw::{Job, Setting};
 
     #[test]
     fn logs_are_read() {
@@ -267,9 +332,69 @@ mod tests {
         file.jobs.truncate(1);
         file.jobs[0].settings.retain(|it| it.name != "numjobs");
         assert!(with_logs(&file).contains("[first]\nwrite_iolog=first.iolog\n"));
-        file.jobs[0]
-            .settings
-            .push(super::super::draw::Setting { name: "numjobs", value: "2".to_owned() });
+        file.jobs[0].settings.push(Setting { name: "numjobs", value: "2".to_owned() });
         assert!(with_logs(&file).contains("[first]\nwrite_lat_log=first\nlog_offset=1\n"));
+    }
+
+    /// 16 reads of each of two threads, and a log of one of them.
+    fn both() -> (JobFile, Both) {
+        let setting = |name, value: &str| Setting { name, value: value.to_owned() };
+        let settings = vec![setting("rw", "read"), setting("number_ios", "16")];
+        let job = Job { name: "first".to_owned(), settings };
+        let global = vec![setting("numjobs", "2"), setting("group_reporting", "")];
+        let file = JobFile { laid: None, global, jobs: vec![job] };
+        let read = json!({ "total_ios": 32, "io_bytes": 131_072, "short_ios": 0, "drop_ios": 0 });
+        let row = json!({ "jobname": "first", "groupid": 0, "error": 0, "read": read });
+        let io =
+            |at: u64| Io { action: "read", file: String::new(), offset: at * BLOCK, bytes: BLOCK };
+        let outcome = Outcome {
+            code: Some(0),
+            report: json!({ "jobs": [row] }),
+            places: [("first_lat.1".to_owned(), (0..16).map(io).collect())].into(),
+            ..Outcome::default()
+        };
+        (file, Both { fio: outcome.clone(), ours: outcome })
+    }
+
+    #[test]
+    fn equal_outcomes_do_not_differ() {
+        let (file, both) = both();
+        assert_eq!(compare(&file, &both), []);
+    }
+
+    #[test]
+    fn each_planted_fault_is_found() {
+        let kinds = |fault: Fault| {
+            let (file, mut both) = both();
+            fault.in_outcome(&file, &mut both);
+            Vec::from_iter(compare(&file, &both).into_iter().map(|it| it.kind))
+        };
+        assert_eq!(kinds(Fault::BlockOff), [Kind::Places]);
+        assert_eq!(kinds(Fault::OneThread), [Kind::Work]);
+        let (file, _) = both();
+        let dropped = Fault::OptionDropped.in_file(&file);
+        assert_eq!((file.len() - dropped.len(), dropped.jobs[0].settings.len()), (1, 1));
+        assert_eq!(Fault::BlockOff.in_file(&file), file);
+    }
+
+    #[test]
+    fn a_side_that_refuses_or_leaves_something_else_is_found() {
+        let kinds = |change: fn(&mut Outcome)| {
+            let (file, mut both) = both();
+            change(&mut both.ours);
+            Vec::from_iter(compare(&file, &both).into_iter().map(|it| it.kind))
+        };
+        assert_eq!(kinds(|it| it.code = Some(2)), [Kind::Status]);
+        assert_eq!(kinds(|it| it.report["jobs"][0]["jobname"] = json!("second")), [Kind::Rows]);
+        assert_eq!(kinds(|it| it.report["jobs"][0]["sync"]["total_ios"] = json!(3)), [Kind::Syncs]);
+        assert_eq!(
+            kinds(|it| it.report["global options"] = json!({ "bs": "4k" })),
+            [Kind::Options]
+        );
+        assert_eq!(
+            kinds(|it| drop(it.files.insert("x".to_owned(), Default::default()))),
+            [Kind::Files]
+        );
+        assert_eq!(kinds(|it| drop(it.places.remove("first_lat.1"))), [Kind::Places; 2]);
     }
 }
