@@ -7,14 +7,13 @@
 
 mod draw;
 mod judge;
-mod kernel;
 mod run;
 
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, build_program, parse_json, target_dir, timed};
 use draw::Round;
 use judge::{Load, Results, Side, Stall, Verdict};
-use kernel::Disk;
+use run::Disk;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
