@@ -3,35 +3,31 @@
 //! A check names the program that it requires. If the program is missing, the check is skipped, named and counted, so
 //! that "passed" never hides "was not tested"; `.ci/run` installs the programs that it can.
 
-mod blktrace;
 mod browser;
 mod documented;
-mod files;
-mod fio_coverage;
 mod fio_jobs;
-mod fio_plot;
 mod fio_programs;
 mod fio_readers;
 mod fio_workload;
-mod folder;
 mod guest;
-mod log_tools;
-mod measured;
-mod nbd;
-mod python;
+mod logs;
 pub(crate) mod rbd;
-pub(crate) mod remote;
+mod release;
 pub(crate) mod report_page;
 mod serve;
 mod service;
+pub(crate) mod storage;
+mod traces;
 
-pub(crate) use service::upgrades;
-
-use crate::shell::{BLKMQ, Cmd, build, is_installed, parse_json, timed};
+use crate::python::environment;
+use crate::shell::{BLKMQ, Cmd, build, is_installed, parse_json, target_dir, timed};
 use crate::{Result, deadline};
 use About::{Contents, Times};
 use guest::Kernel;
+pub(crate) use release::upgrades;
 use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 struct Check {
     name: &'static str,
@@ -63,21 +59,21 @@ const CHECKS: &[Check] = &[
     Check { name: "fio-same-work", about: Times, requires: Some("fio"), run: same_work },
     Check { name: "fio-jobs", about: Times, requires: Some("fio"), run: fio_jobs::check },
     Check { name: "fio-workload", about: Times, requires: Some("fio"), run: fio_workload::check },
-    Check { name: "fio-flushes", about: Times, requires: Some("fio"), run: measured::flushes },
+    Check { name: "fio-flushes", about: Times, requires: Some("fio"), run: logs::flushes },
     Check {
         name: "fio-verify-phase",
         about: Times,
         requires: Some("fio"),
-        run: measured::verify_phase,
+        run: logs::verify_phase,
     },
-    Check { name: "fio-logs", about: Times, requires: Some("fio"), run: measured::logs },
+    Check { name: "fio-logs", about: Times, requires: Some("fio"), run: logs::logs },
+    Check { name: "fio-log-tools", about: Contents, requires: Some("python3"), run: logs::check },
     Check {
-        name: "fio-log-tools",
+        name: "fio-plot",
         about: Contents,
         requires: Some("python3"),
-        run: log_tools::check,
+        run: fio_programs::graphs,
     },
-    Check { name: "fio-plot", about: Contents, requires: Some("python3"), run: fio_plot::check },
     Check { name: "fio-readers", about: Contents, requires: Some("fio"), run: fio_readers::check },
     Check { name: "fio-programs", about: Times, requires: Some("fio"), run: fio_programs::check },
     Check {
@@ -86,18 +82,18 @@ const CHECKS: &[Check] = &[
         requires: Some(browser::CHROMIUM),
         run: report_page::check,
     },
-    Check { name: "blktrace", about: Contents, requires: Some("blkparse"), run: blktrace::check },
-    Check { name: "file-contents", about: Contents, requires: None, run: files::contents },
+    Check { name: "blktrace", about: Contents, requires: Some("blkparse"), run: traces::of_bench },
+    Check { name: "file-contents", about: Contents, requires: None, run: storage::contents },
     Check {
         name: "loop-contents",
         about: Contents,
         requires: Some("losetup"),
-        run: files::loop_contents,
+        run: storage::loop_contents,
     },
-    Check { name: "nbdinfo", about: Contents, requires: Some("nbdinfo"), run: nbd::info },
-    Check { name: "nbdcopy", about: Contents, requires: Some("nbdcopy"), run: nbd::copy },
-    Check { name: "qemu-io", about: Contents, requires: Some("qemu-io"), run: nbd::qemu },
-    Check { name: "fio-nbd", about: Times, requires: Some("fio"), run: nbd::fio },
+    Check { name: "nbdinfo", about: Contents, requires: Some("nbdinfo"), run: serve::example_info },
+    Check { name: "nbdcopy", about: Contents, requires: Some("nbdcopy"), run: serve::example_copy },
+    Check { name: "qemu-io", about: Contents, requires: Some("qemu-io"), run: serve::example_qemu },
+    Check { name: "fio-nbd", about: Times, requires: Some("fio"), run: serve::example_fio },
     Check {
         name: "serve-documented",
         about: Contents,
@@ -126,7 +122,7 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-live", about: Times, requires: Some("fio"), run: serve::changed },
     Check { name: "serve-stuck", about: Times, requires: Some("nbdkit"), run: serve::stuck },
     Check { name: "serve-counts", about: Times, requires: Some("fio"), run: serve::counted },
-    Check { name: "serve-trace", about: Times, requires: Some("blkparse"), run: serve::traced },
+    Check { name: "serve-trace", about: Times, requires: Some("blkparse"), run: traces::traced },
     Check { name: "serve-metrics", about: Times, requires: Some("promtool"), run: serve::metrics },
     Check { name: "serve-peers", about: Times, requires: Some("fio"), run: serve::peers },
     Check { name: "serve-attacks", about: Times, requires: Some("fio"), run: serve::attacks },
@@ -163,17 +159,12 @@ const CHECKS: &[Check] = &[
         requires: None,
         run: || guest::nbd(Kernel::Cloud),
     },
-    Check {
-        name: "cloud-guest-arrivals",
-        about: Contents,
-        requires: None,
-        run: guest::arrivals::check,
-    },
+    Check { name: "cloud-guest-arrivals", about: Contents, requires: None, run: traces::arrivals },
     Check {
         name: "cloud-guest-blktrace",
         about: Contents,
         requires: Some("blkparse"),
-        run: guest::blktrace::check,
+        run: traces::of_guest,
     },
     Check { name: "cloud-guest-null-blk", about: Contents, requires: None, run: guest::null_blk },
     Check { name: "cloud-guest-iopoll", about: Contents, requires: None, run: guest::iopoll },
@@ -238,7 +229,7 @@ const CHECKS: &[Check] = &[
         requires: Some("fish"),
         run: service::completions,
     },
-    Check { name: "operate", about: Times, requires: Some("fio"), run: service::operate },
+    Check { name: "operate", about: Times, requires: Some("fio"), run: documented::operate },
     Check {
         name: "browser",
         about: Contents,
@@ -249,22 +240,27 @@ const CHECKS: &[Check] = &[
         name: "remote-verified",
         about: Contents,
         requires: Some("nbdkit"),
-        run: remote::verified,
+        run: storage::verified,
     },
     Check {
         name: "remote-single-client",
         about: Contents,
         requires: None,
-        run: remote::single_client,
+        run: storage::single_client,
     },
     Check {
         name: "remote-filters",
         about: Contents,
         requires: Some("nbdkit"),
-        run: remote::filters,
+        run: storage::filters,
     },
-    Check { name: "remote-tls", about: Contents, requires: None, run: remote::tls },
-    Check { name: "remote-killed", about: Contents, requires: Some("nbdkit"), run: remote::killed },
+    Check { name: "remote-tls", about: Contents, requires: None, run: storage::tls },
+    Check {
+        name: "remote-killed",
+        about: Contents,
+        requires: Some("nbdkit"),
+        run: storage::killed,
+    },
     Check { name: "rbd", about: Contents, requires: None, run: rbd::verified },
     Check { name: "rbd-killed", about: Contents, requires: None, run: rbd::killed },
     Check { name: "alert-rules", about: Contents, requires: Some("promtool"), run: serve::rules },
@@ -299,14 +295,14 @@ const CHECKS: &[Check] = &[
         name: "loop-device-tests",
         about: Contents,
         requires: Some("losetup"),
-        run: files::loop_tests,
+        run: storage::loop_tests,
     },
-    Check { name: "release", about: Contents, requires: Some("nbdinfo"), run: service::release },
+    Check { name: "release", about: Contents, requires: Some("nbdinfo"), run: release::forms },
     Check {
         name: "release-installed",
         about: Contents,
         requires: Some("dpkg"),
-        run: service::installed,
+        run: release::installed,
     },
 ];
 
@@ -460,6 +456,41 @@ fn work(report: &Value) -> (u64, u64) {
         directions.map(|direction| direction[key].as_u64().unwrap_or(0)).sum()
     };
     (sum("total_ios"), sum("io_bytes"))
+}
+
+/// A folder below the target folder, removed when this is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    /// # Errors
+    /// If the target folder cannot be written to.
+    fn new(name: &str) -> Result<Self> {
+        let folder = target_dir().join("interop").join(name);
+        // The files of a folder left by an earlier check would be mixed with ours.
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder)?;
+        Ok(Self(folder))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A leftover folder is replaced next time.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The folder with the programs of the environment, which is created if it is missing; or the reason why it cannot be
+/// created here.
+///
+/// # Errors
+/// If the target folder cannot be written to.
+fn python_programs() -> Result<std::result::Result<PathBuf, String>> {
+    environment("tools/interop-python", include_str!("interop/python.txt"))
 }
 
 #[cfg(test)]

@@ -260,7 +260,7 @@ const VERBS: &[Verb] = &[
         name: "nbd-kills",
         usage: "[TIMES]",
         summary: "NBD servers are killed under a verified load of ours, 100 times each",
-        run: interop::remote::kills,
+        run: interop::storage::kills,
     },
     Verb {
         name: "upgrades",

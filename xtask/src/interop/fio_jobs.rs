@@ -7,7 +7,6 @@
 //!
 //! A plain file is one whose engines are for block I/O, and which the installed fio accepts.
 
-use super::fio_coverage::covered;
 use super::{Outcome, work};
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, parse_json, target_dir};
@@ -272,6 +271,29 @@ fn compare(folder: &Path, text: &str) -> Result<Compared> {
     })
 }
 
+const SECTOR: u64 = 512;
+
+/// The number of different sectors in the latency logs in `folder`.
+pub(super) fn covered(folder: &Path) -> Result<usize> {
+    let mut sectors = BTreeSet::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.contains("_lat.") && name.ends_with(".log") {
+            fs::read_to_string(&path)?.lines().for_each(|line| add(line, &mut sectors));
+        }
+    }
+    Ok(sectors.len())
+}
+
+/// Adds the sectors of one I/O: time, latency, direction, length, offset. A flush has none.
+fn add(line: &str, sectors: &mut BTreeSet<u64>) {
+    let fields = Vec::from_iter(line.split(',').map(|field| field.trim().parse::<u64>()));
+    if let [_, _, Ok(0..=2), Ok(bytes), Ok(offset), ..] = fields[..] {
+        sectors.extend(offset / SECTOR..(offset + bytes).div_ceil(SECTOR));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,5 +320,14 @@ mod tests {
         assert_eq!(of(text).unwrap(), "x.fio:3: flow=2: fio's, but not built");
         assert!(of("blkmq: x.fio:3: flow: unknown option; nearest: log").is_err());
         assert!(of("blkmq: something went wrong").is_err());
+    }
+
+    #[test]
+    fn sectors_count_once_and_flushes_not_at_all() {
+        let mut sectors = BTreeSet::new();
+        for line in ["1, 20, 0, 1024, 512", "2, 20, 1, 1024, 1024, 0", "3, 9, 3, 4096, 0", "?"] {
+            add(line, &mut sectors);
+        }
+        assert_eq!(sectors, BTreeSet::from([1, 2, 3]));
     }
 }

@@ -5,8 +5,7 @@
 //! them. Each list is also checked against fio itself, so that a wrong one fails. Programs that can be installed are
 //! run by `fio_programs`.
 
-use super::Outcome;
-use super::folder::Folder;
+use super::{Folder, Outcome};
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, parse_json};
 use serde_json::Value;

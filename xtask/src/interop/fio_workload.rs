@@ -1,8 +1,7 @@
 //! The I/Os that a job issues: fio and blkmq get the same options, and their counts, bytes, rates and depths are
 //! compared. The coverage of blocks is compared through verification: a block that was written once is compared once.
 
-use super::Outcome;
-use super::folder::Folder;
+use super::{Folder, Outcome};
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, parse_json};
 use serde_json::Value;

@@ -1,11 +1,7 @@
 //! A Linux kernel as a client: it mounts a virtual disk of `blkmqd`, and an export by its own NBD driver. The scripts
 //! are in `tests/guest`.
 
-pub(super) mod arrivals;
-pub(super) mod blktrace;
-
-use super::Outcome;
-use super::folder::Folder;
+use super::{Folder, Outcome};
 use crate::Result;
 use crate::fio::pause;
 use crate::nbd::Server;
@@ -16,7 +12,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 /// The device that the guest's file systems are on.
-const DEVICE: &str = "memory,size=64,discard=1";
+pub(super) const DEVICE: &str = "memory,size=64,discard=1";
 /// One request at a time, a millisecond each, so that all waiting is in the scheduler.
 const SLOW: &str =
     "memory,size=64,irqmode=2,completion_nsec=1000000,submit_queues=1,hw_queue_depth=1";
@@ -56,7 +52,7 @@ impl Kernel {
     }
 
     /// The command that runs a script in it.
-    fn script(self, name: &str) -> Cmd {
+    pub(super) fn script(self, name: &str) -> Cmd {
         Cmd::new(&format!("tests/guest/run.sh tests/guest/{name}.sh")).env("KERNEL", self.name())
     }
 }
@@ -194,14 +190,14 @@ fn machine(name: &str, device: &str, scheduler: &str, ioprio: &str) -> Result<Se
 }
 
 /// Runs a script in a guest with the disk behind `socket`. Returns the guest's output lines.
-fn run(kernel: Kernel, script: &str, socket: &Path) -> Result<String> {
+pub(super) fn run(kernel: Kernel, script: &str, socket: &Path) -> Result<String> {
     let (passed, output) = kernel.script(script).arg(socket.display().to_string()).attempt()?;
     println!("{}", output.trim());
     if passed { Ok(output) } else { Err(format!("{script} failed in the guest").into()) }
 }
 
 /// The reason why no guest with this kernel can run here, if there is one. Fetches the kernel if it is missing.
-fn lack(kernel: Kernel) -> Result<Option<String>> {
+pub(super) fn lack(kernel: Kernel) -> Result<Option<String>> {
     let of_modules = ["/sbin/modprobe", "xz"].into_iter().filter(|_| kernel != Kernel::Uml);
     let mut programs = ["cpio", "nbd-client", "busybox"].into_iter().chain(of_modules);
     if let Some(missing) = programs.find(|it| !has(it)) {

@@ -1,9 +1,8 @@
 //! The page of a report in a browser: no error, no request, no cut text, text readable on a telephone, values under the
 //! pointer, and colours that a reader with deuteranopia can distinguish; and its pictures for `docs`.
 
-use super::Outcome;
 use super::browser::{Browser, Scheme};
-use super::folder::Folder;
+use super::{Folder, Outcome};
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, build, root};
 use serde_json::{Value, json};

@@ -1,15 +1,20 @@
 //! The figures for operators match those of the clients: all counts of HTTP, control and `blkmqctl top` agree with each
-//! other and with fio's, and the rates of `blkmqctl top` are those of a rate-limited fio.
+//! other and with fio's, the rates of `blkmqctl top` are those of a rate-limited fio, the histograms of
+//! `blkmqctl biolatency` are fio's own for the same run, and other tools read the metrics.
+//!
+//! Each I/O takes the client as long as the server, plus the time of the socket. The client's time is fio's `lat`: its
+//! `clat` begins when the request has been sent, and the server may have it by then.
 
-use super::super::Outcome;
-use super::counts::value;
 use super::dashboards::get;
-use super::follower::Follower;
 use crate::Result;
 use crate::fio::{self, Fio};
+use crate::interop::Outcome;
 use crate::nbd::Server;
-use crate::shell::{BLKMQCTL, Cmd, parse_json};
+use crate::shell::{BLKMQCTL, Cmd, is_installed, parse_json};
 use serde_json::Value;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
 
 /// I/Os a second of the rate-limited client: reads, and as many writes.
 const RATE: f64 = 400.0;
@@ -201,4 +206,272 @@ fn top(server: &Server) -> Result<Outcome> {
         }
     }
     Ok(Outcome::Passed)
+}
+
+/// A disk whose reads take milliseconds, compared with which the socket takes little.
+const DISK: &str = "disk";
+const DISK_LOAD: &str = "--rw=randread --bs=4k --iodepth=4 --time_based --runtime=2 --output-format=json+ --lat_percentiles=1";
+/// Both sides count in buckets; the wider ones are 1/32 wide.
+const BUCKET: f64 = 1.0 / 32.0;
+/// One I/O in this many may have taken longer in the socket than in the server.
+const FEW: u64 = 20;
+
+/// See above.
+pub(in crate::interop) fn latencies() -> Result<Outcome> {
+    let server = Server::blkmq("latencies", DISK, "none", "--export=gold")?;
+    let shown = Follower::start(&server, "biolatency -Q -F --json --interval=1")?;
+    Fio::start(&server.uri("gold"), &server.path("fio"), DISK_LOAD)?.wait()?;
+    let lines = shown.all()?;
+    let stat = &server.ctl("stat --diskstats")?[0];
+    let report = parse_json(&fs::read_to_string(server.path("fio.json"))?)?;
+    let number = |field: usize| stat[field].as_u64().ok_or("no such field");
+    let (merged, ticks) = (number(1)?, number(3)?);
+    let (ours, client) = (slots(&lines, "Read"), Client::of(&report["jobs"][0]["read"])?);
+    let all: u64 = ours.iter().sum();
+    if all + merged != client.count() {
+        let text = format!("{all} reads in the histogram and {merged} merged");
+        return Err(format!("{text}; fio has {}", client.count()).into());
+    }
+    let (whole, inside) = (client.mean / 1e6, ticks as f64 / all.max(1) as f64);
+    println!(
+        "{all} reads of {whole:.3} ms each: {inside:.3} in the server, the rest is the socket's"
+    );
+    client.compare(&ours, merged)?;
+    Ok(Outcome::Passed)
+}
+
+/// The requests of all intervals, by power of two in microseconds.
+fn slots(lines: &[Value], op: &str) -> Vec<u64> {
+    let mut sum = Vec::new();
+    let histograms = lines.iter().filter_map(Value::as_array).flatten();
+    for slots in histograms.filter(|it| it["op"] == op).filter_map(|it| it["slots"].as_array()) {
+        sum.resize(sum.len().max(slots.len()), 0);
+        sum.iter_mut().zip(slots).for_each(|(sum, slot)| *sum += slot.as_u64().unwrap_or(0));
+    }
+    sum
+}
+
+struct Client {
+    /// (nanoseconds, number of I/Os that took them), by fio's buckets.
+    bins: Vec<(f64, u64)>,
+    mean: f64,
+}
+
+impl Client {
+    fn of(direction: &Value) -> Result<Self> {
+        let times = &direction["lat_ns"];
+        let bins = times["bins"].as_object().ok_or("no bins in fio's report")?;
+        let bin = |(ns, count): (&String, &Value)| Some((ns.parse().ok()?, count.as_u64()?));
+        let bins = bins.iter().map(bin).collect::<Option<_>>().ok_or("bins without numbers")?;
+        Ok(Self { bins, mean: times["mean"].as_f64().ok_or("no mean")? })
+    }
+
+    fn count(&self) -> u64 {
+        self.bins.iter().map(|(_, count)| count).sum()
+    }
+
+    fn below(&self, ns: f64) -> u64 {
+        self.bins.iter().filter(|(at, _)| *at < ns).map(|(_, count)| count).sum()
+    }
+
+    /// No I/O was faster for the client than in the server, and few were slower by more than a bucket of biolatency.
+    fn compare(&self, ours: &[u64], merged: u64) -> Result<()> {
+        let mut below = 0;
+        for (slot, count) in ours.iter().enumerate() {
+            below += count;
+            let end = (2000u64 << slot) as f64;
+            let early = self.below(end * (1.0 - BUCKET));
+            let late = self.below(2.0 * end);
+            if early > below + merged || late + self.count() / FEW < below {
+                let text = format!("{below} of ours took less than {end} ns");
+                return Err(
+                    format!("{text}; of fio's {early}, and {late} less than twice that").into()
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+const TIMED_DEVICE: &str = "null,irqmode=2,completion_nsec=200000,gb=1";
+/// The load of each export, with its exact number of I/Os.
+const TIMED_LOADS: [(&str, &str, u64); 2] = [
+    ("gold", "--rw=randread --bs=4k --iodepth=8 --number_ios=20000", 20_000),
+    ("rest", "--rw=randwrite --bs=8k --iodepth=4 --number_ios=10000", 10_000),
+];
+/// The latency of the device in nanoseconds: no request can be faster.
+const SERVICE: u64 = 200_000;
+
+fn serve(name: &str) -> Result<Server> {
+    let more = "--stats=always --http=tcp:127.0.0.1:0 --export=gold,weight=300 --export=rest";
+    Server::blkmq(name, TIMED_DEVICE, "mq-deadline", more)
+}
+
+/// The metrics, as a client that accepts `accept` gets them.
+fn scrape(server: &Server, accept: &str) -> Result<String> {
+    let log = fs::read_to_string(server.path("log"))?;
+    let page = log.lines().find_map(|line| line.strip_prefix("page: "));
+    let home = page.ok_or("the server says nothing of a page")?.split('#').next().unwrap_or("");
+    Cmd::new("curl -sSf -H").arg(format!("Accept: {accept}")).arg(format!("{home}metrics")).output()
+}
+
+/// The value of a series.
+pub(super) fn value(text: &str, series: &str) -> Result<f64> {
+    let of = |line: &str| line.strip_prefix(series)?.trim().parse().ok();
+    text.lines().find_map(of).ok_or_else(|| format!("no {series}").into())
+}
+
+/// Every request of fio is counted once: in `blkmqctl stat` in all its forms, in the histograms and in the metrics. The times
+/// are between those of the device and those of the client.
+pub(in crate::interop) fn counted() -> Result<Outcome> {
+    let server = serve("serve-counts")?;
+    let mut longest = 0;
+    for (export, load, ios) in TIMED_LOADS {
+        let options = format!("{load} --size=128m --norandommap");
+        let figures = fio::run(&server.uri(export), &server.path(export), &options)?;
+        if figures.ios != ios {
+            return Err(format!("fio did {} I/Os for {ios}", figures.ios).into());
+        }
+        longest = longest.max(figures.longest);
+    }
+    let fields = &server.ctl("stat --sys")?[0];
+    let text = scrape(&server, "text/plain")?;
+    let mut all_ios = 0;
+    for (at, (export, _, ios)) in TIMED_LOADS.iter().enumerate() {
+        let (requests, merged) = (number(&fields[4 * at])?, number(&fields[4 * at + 1])?);
+        all_ios += requests + merged;
+        let op = ["read", "write"][at];
+        let of =
+            |family: &str| value(&text, &format!("{family}{{export=\"{export}\",op=\"{op}\"}}"));
+        let (metric, bytes) = (of("blkmq_export_requests_total")?, of("blkmq_export_bytes_total")?);
+        let sectors = number(&fields[4 * at + 2])?;
+        let want = *ios * [4096, 8192][at];
+        if metric as u64 != requests || bytes as u64 != want || sectors * 512 != want {
+            return Err(
+                format!("{export}: {metric} requests, {bytes} bytes, {sectors} sectors").into()
+            );
+        }
+        for stage in ["queue", "device", "total"] {
+            let labels = format!("{{export=\"{export}\",op=\"{op}\",stage=\"{stage}\"");
+            let family = "blkmq_request_duration_seconds";
+            let all = value(&text, &format!("{family}_bucket{labels},le=\"+Inf\"}}"))?;
+            let count = value(&text, &format!("{family}_count{labels}}}"))?;
+            if all as u64 != requests || count as u64 != requests {
+                return Err(format!("{export}: {all} in the histogram of {stage}").into());
+            }
+        }
+        let mean = number(&fields[4 * at + 3])? as f64 * 1e6 / requests as f64;
+        if mean < SERVICE as f64 || mean > longest as f64 {
+            return Err(format!("{export}: {mean} ns each; the longest of fio is {longest}").into());
+        }
+        println!(
+            "{export}: {requests} requests and {merged} merged of {ios} I/Os, {mean:.0} ns each"
+        );
+    }
+    // Neighbours that merge are one request, in the elevator or in a plug before it.
+    let done: u64 = TIMED_LOADS.iter().map(|(_, _, ios)| ios).sum();
+    if all_ios != done {
+        return Err(format!("{all_ios} I/Os, merged ones too, of {done}").into());
+    }
+    Ok(Outcome::Passed)
+}
+
+/// promtool reports no problem with the metrics, and the parser of the Python client reads them, while fio runs.
+pub(in crate::interop) fn metrics() -> Result<Outcome> {
+    let server = serve("serve-metrics")?;
+    let (export, load, _) = TIMED_LOADS[0];
+    fio::run(&server.uri(export), &server.path(export), &format!("{load} --size=64m"))?;
+    let file = server.path("metrics");
+    fs::write(&file, scrape(&server, "text/plain")?)?;
+    let mut check = std::process::Command::new("promtool");
+    let check = check.args(["check", "metrics"]).stdin(Stdio::from(File::open(&file)?));
+    let out = check.output()?;
+    let said = [out.stdout, out.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    if !out.status.success() || said.iter().any(|text| !text.is_empty()) {
+        return Err(format!("promtool: {}", said.concat()).into());
+    }
+    let open = scrape(&server, "application/openmetrics-text")?;
+    if !open.ends_with("# EOF\n") {
+        return Err("OpenMetrics without an end".into());
+    }
+    fs::write(&file, open)?;
+    let code = "import sys; from prometheus_client.openmetrics.parser import text_string_to_metric_families as of; \
+                print(len(list(of(open(sys.argv[1]).read()))))";
+    let python = is_installed("/usr/bin/python3")
+        && Cmd::new("/usr/bin/python3 -c").arg("import prometheus_client").quiet_code()? == Some(0);
+    if !python {
+        return Ok(Outcome::Skipped(
+            "promtool is silent; python3-prometheus-client is not installed".into(),
+        ));
+    }
+    let read =
+        Cmd::new("/usr/bin/python3 -c").arg(code).arg(file.display().to_string()).output()?;
+    let families: u64 = read.trim().parse()?;
+    if families < 40 { Err(format!("{families} families").into()) } else { Ok(Outcome::Passed) }
+}
+
+/// The program, which runs until it is killed; killed when this is dropped.
+struct Follower {
+    child: Child,
+    words: &'static str,
+    path: PathBuf,
+}
+
+impl Follower {
+    /// Starts `blkmqctl` with `words` for `server`, and waits for its first interval: from then on it misses nothing.
+    ///
+    /// # Errors
+    /// If it prints nothing.
+    pub(super) fn start(server: &Server, words: &'static str) -> Result<Self> {
+        let path = server.path(&words.replace([' ', '='], ""));
+        let socket = server.path("socket.control");
+        let cmd = Cmd::new(&format!("{BLKMQCTL} {words} --socket={}", socket.display()));
+        let follower = Self { child: cmd.start(File::create(&path)?)?, words, path };
+        follower.lines(1)?;
+        Ok(follower)
+    }
+
+    /// At least this many lines, after waiting for them.
+    fn lines(&self, least: usize) -> Result<Vec<Value>> {
+        for _ in 0..200 {
+            let text = fs::read_to_string(&self.path)?;
+            let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+            if whole.lines().count() >= least {
+                return whole.lines().map(|line| Ok(serde_json::from_str(line)?)).collect();
+            }
+            fio::pause(0.05)?;
+        }
+        Err(format!("{} shows nothing for too long", self.words).into())
+    }
+
+    /// The lines of all intervals, up to one that begins from now on: the current one may have ended without being
+    /// printed.
+    pub(super) fn all(&self) -> Result<Vec<Value>> {
+        let shown = self.lines(0)?.len();
+        self.lines(shown + 2)
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        // The program does not end until it is killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_faster_for_the_client_or_much_slower_is_found() {
+        let client = |bins: &[(f64, u64)]| Client { bins: bins.to_vec(), mean: 0.0 };
+        // 100 of ours take 4 to 8 us.
+        let ours = [0, 0, 100];
+        assert!(client(&[(7900.0, 50), (9000.0, 50)]).compare(&ours, 0).is_ok());
+        assert!(client(&[(3800.0, 1), (7000.0, 99)]).compare(&ours, 0).is_err());
+        assert!(client(&[(3800.0, 1), (7000.0, 99)]).compare(&ours, 1).is_ok());
+        assert!(client(&[(7000.0, 90), (17_000.0, 10)]).compare(&ours, 0).is_err());
+    }
 }

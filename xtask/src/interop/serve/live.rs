@@ -1,14 +1,16 @@
-//! Schedulers, weights, limits and depths of a running server are changed while clients verify their data, and while a
-//! device is stuck.
+//! A server under load whose surroundings change: schedulers, weights, limits and depths are changed while clients verify
+//! their data and while a device is stuck, clients are killed, and a client that reconnects continues when its server is
+//! killed and started again. fio's NBD engine verifies every scheduler, number of connections and block size.
 
-use super::super::Outcome;
 use crate::Result;
-use crate::fio::{Figures, Fio, pause};
+use crate::fio::{self, Figures, Fio, pause};
+use crate::interop::Outcome;
 use crate::nbd::Server;
 use crate::shell::{BLKMQCTL, Cmd, timed};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 /// Changes, a call of `blkmqctl` each.
 const CHANGES: usize = 200;
@@ -140,6 +142,176 @@ fn ready(server: &Server) -> Result<u16> {
     Ok(answer.split(' ').nth(1).unwrap_or_default().parse()?)
 }
 
+const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
+const DEVICE: &str = "memory,size=256,discard=1";
+
+/// 1 to 4 connections read back the data that they wrote, in blocks from 512 bytes to 1 MiB, under each scheduler; then
+/// all connections are closed.
+pub(in crate::interop) fn verified() -> Result<Outcome> {
+    for scheduler in SCHEDULERS {
+        let server = Server::blkmq("serve-verify", DEVICE, scheduler, "--export=")?;
+        for (jobs, size) in [(1, "512"), (2, "4k"), (3, "64k"), (4, "1m")] {
+            let verify = "--verify=crc32c --verify_state_save=0 --verify_fatal=1";
+            let io = format!("--rw=randrw --bs={size} --iodepth=16 --numjobs={jobs}");
+            // Small blocks take long.
+            let region = match size {
+                "512" => "1m",
+                "4k" => "8m",
+                _ => "32m",
+            };
+            let span = format!("--size={region} --offset_increment=64m");
+            fio::run(&server.uri(""), &server.path("fio"), &format!("{io} {span} {verify}"))
+                .map_err(|error| format!("{scheduler}, {jobs} jobs: {error}"))?;
+        }
+        server.connected(0)?;
+    }
+    Ok(Outcome::Passed)
+}
+
+/// fio is killed while 4 connections have requests in flight, on memory and on a slow device; their connections end,
+/// and a server that waits for their I/Os uses no processor time for that.
+pub(in crate::interop) fn killed() -> Result<Outcome> {
+    let memory = SCHEDULERS.map(|scheduler| (DEVICE, scheduler));
+    for (device, scheduler) in memory.into_iter().chain([("disk", "bfq")]) {
+        let server = Server::blkmq("serve-killed", device, scheduler, "--export=")?;
+        let before = server.descriptors()?;
+        let io = "--rw=randrw --bs=4k --iodepth=32 --numjobs=4 --size=64m";
+        let load = format!("{io} --time_based --runtime=60");
+        let client = Fio::start(&server.uri(""), &server.path("fio"), &load)?;
+        server.connected(4)?;
+        pause(0.2)?;
+        client.kill()?;
+        server.connected(0)?;
+        server.closed(before)?;
+    }
+    waits_for_nothing()
+}
+
+/// Requests of a killed client cost nothing while they wait for a limit. The end of its connection is a persistent
+/// event, so a server that polls for it would find it again and again.
+fn waits_for_nothing() -> Result<Outcome> {
+    let server = Server::blkmq("serve-killed", DEVICE, "none", "--export=slow,riops=10")?;
+    let load = "--rw=randread --bs=4k --iodepth=32 --size=64m --time_based --runtime=60";
+    let client = Fio::start(&server.uri("slow"), &server.path("fio"), load)?;
+    server.connected(1)?;
+    let with_client = server.descriptors()?;
+    client.kill()?;
+    let before = server.ticks()?;
+    pause(1.0)?;
+    let ticks = server.ticks()? - before;
+    if server.descriptors()? < with_client {
+        return Err("the requests of a killed client did not wait for their limit".into());
+    }
+    if ticks > 20 {
+        return Err(format!("waiting took {} ms of a second", ticks * 10).into());
+    }
+    Ok(Outcome::Passed)
+}
+
+/// How often the server is killed.
+const KILLS: u32 = 5;
+/// Seconds that the client may take to continue after a restart.
+const LIMIT: u32 = 30;
+
+/// QEMU's client writes blocks and reads each back, without a pause, while the server on a file is killed five times.
+/// Every command succeeds, and every block has the last written data.
+pub(in crate::interop) fn reconnects() -> Result<Outcome> {
+    let folder = std::env::temp_dir().join(format!("blkmq-reconnect-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    let result = kills(&folder);
+    fs::remove_dir_all(&folder)?;
+    let written = result?;
+    println!("killed {KILLS} times; {written} blocks were written and read back");
+    Ok(Outcome::Passed)
+}
+
+/// Starts the server, retrying for some seconds as a service manager does: the kernel may still be closing the rings of
+/// the killed server, which keep its file open.
+fn start(device: &str) -> Result<Server> {
+    let start = || Server::blkmq("serve-reconnect", device, "mq-deadline", "--export= --log=error");
+    for _ in 0..20 {
+        pause(0.2)?;
+        match start() {
+            Err(error) if error.to_string().contains("has it open") => {}
+            started => return started,
+        }
+    }
+    start()
+}
+
+fn kills(folder: &Path) -> Result<usize> {
+    let (disk, stop, log) = (folder.join("disk"), folder.join("stop"), folder.join("log"));
+    File::create(&disk)?.set_len(64 << 20)?;
+    let device = format!("uring:{}", disk.display());
+    let first = start(&device)?;
+    let socket = first.path("socket");
+    let mut server = Some(first);
+    let mut client = Cmd::new("sh -c").arg(load(&socket, &stop)).start(File::create(&log)?)?;
+    let result = (0..KILLS).try_for_each(|_| -> Result<()> {
+        goes_on(&log)?;
+        // Its socket is removed as well.
+        drop(server.take());
+        server = Some(start(&device)?);
+        Ok(())
+    });
+    let result = result.and_then(|()| goes_on(&log));
+    // The client is stopped whatever the state of the server.
+    File::create(&stop)?;
+    if result.is_err() {
+        client.kill()?;
+    }
+    client.wait()?;
+    drop(server);
+    result?;
+    all_succeeded(&fs::read_to_string(&log)?)
+}
+
+/// The blocks that the client with this log has written.
+///
+/// # Errors
+/// If a command of it failed.
+pub(in crate::interop) fn all_succeeded(log: &str) -> Result<usize> {
+    match log.lines().find(|line| !is_of_success(line)) {
+        Some(line) => Err(format!("the client says: {line}").into()),
+        None => Ok(log.matches("wrote ").count()),
+    }
+}
+
+/// Commands for qemu-io, until `stop` exists: a different pattern for each block, at 200 offsets.
+pub(in crate::interop) fn load(socket: &Path, stop: &Path) -> String {
+    let image =
+        format!("driver=nbd,server.type=unix,server.path={},reconnect-delay=60", socket.display());
+    format!(
+        "n=0; while [ ! -e {} ]; do n=$(((n + 7) % 251)); at=$((n % 200 * 64))k; \
+         echo write -P $n $at 64k; echo read -P $n $at 64k; done | qemu-io --image-opts {image}",
+        stop.display()
+    )
+}
+
+/// Waits until the client has written more blocks than now, and returns their number.
+pub(in crate::interop) fn goes_on(log: &Path) -> Result<usize> {
+    let written = || Ok::<_, std::io::Error>(fs::read_to_string(log)?.matches("wrote ").count());
+    let before = written()?;
+    for _ in 0..LIMIT * 10 {
+        pause(0.1)?;
+        let now = written()?;
+        if now > before + 100 {
+            return Ok(now);
+        }
+    }
+    let said = fs::read_to_string(log)?;
+    let last = said.lines().last().unwrap_or_default();
+    Err(format!("the client does not go on; its last words: {last}").into())
+}
+
+/// Each command prints two lines: the work done, and its speed. The prompt precedes one of them, or is alone at the
+/// end.
+fn is_of_success(line: &str) -> bool {
+    let line = line.trim_start_matches("qemu-io> ").trim();
+    let done = |word| line.starts_with(word) && line.contains("65536/65536 bytes");
+    done("wrote ") || done("read ") || line.starts_with("64 KiB, 1 ops") || line.is_empty()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,5 +332,24 @@ mod tests {
             }
         }
         assert!(limited.is_empty(), "{limited:?}");
+    }
+
+    #[test]
+    fn a_failure_is_no_line_of_success() {
+        for line in [
+            "qemu-io> wrote 65536/65536 bytes at offset 0",
+            "read 65536/65536 bytes at offset 131072",
+            "64 KiB, 1 ops; 00.00 sec (1.2 GiB/sec and 19685.0394 ops/sec)",
+            "qemu-io> ",
+        ] {
+            assert!(is_of_success(line), "{line}");
+        }
+        for line in [
+            "Pattern verification failed at offset 0, 65536 bytes",
+            "qemu-io> write failed: Input/output error",
+            "read 512/65536 bytes at offset 0",
+        ] {
+            assert!(!is_of_success(line), "{line}");
+        }
     }
 }

@@ -5,13 +5,13 @@
 //! in the metrics; the figures of page, `top`, `stat` and metrics agree; and the page is checked in both schemes, on a
 //! wide and a narrow screen, without an error in the console.
 
-use super::super::Outcome;
-use super::super::browser::{Browser, Scheme};
-use super::counts::value;
 use super::dashboards::get;
+use super::figures::value;
 use super::page::CONTRAST;
 use crate::Result;
 use crate::fio::{Fio, pause};
+use crate::interop::Outcome;
+use crate::interop::browser::{Browser, Scheme};
 use crate::nbd::Server;
 use crate::shell::{BLKMQCTL, Cmd, parse_json, target_dir};
 use serde_json::{Value, json};

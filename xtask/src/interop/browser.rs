@@ -5,18 +5,14 @@
 //! [`until`](Browser::until), acts with [`click`](Browser::click) and [`key`](Browser::key), and ends with
 //! [`assert_quiet`](Browser::assert_quiet).
 
-mod check;
-mod keys;
-mod pipe;
-
+use super::Outcome;
 use crate::Result;
 use crate::shell::Cmd;
-use pipe::Pipe;
 use serde_json::{Value, json};
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-
-pub(super) use check::check;
+use std::process::{Child, ChildStdin, ChildStdout};
 
 pub(crate) const CHROMIUM: &str = "chromium";
 
@@ -227,7 +223,7 @@ impl Browser {
     /// # Errors
     /// If there is no such key.
     pub(crate) fn key(&mut self, name: &str) -> Result<()> {
-        for event in keys::press(name)? {
+        for event in press(name)? {
             self.call("Input.dispatchKeyEvent", &event)?;
         }
         Ok(())
@@ -302,5 +298,171 @@ impl Drop for Browser {
         self.pipe.close();
         // A leftover folder does no harm.
         let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A page that is in order, and acts on clicks and keys.
+const GOOD: &str = "<!doctype html><html lang=en><title>good</title><link rel=icon href='data:,'>\
+    <style>body{background:#fff}@media(prefers-color-scheme:dark){body{background:#000}}</style>\
+    <button id=b>push</button><input id=i><script>b.onclick=()=>{document.title='pushed'}</script>";
+
+/// A page that violates its own policy, and throws.
+const BAD: &str = "<!doctype html><html lang=en><title>bad</title><link rel=icon href='data:,'>\
+    <meta http-equiv=Content-Security-Policy content=\"default-src 'self' 'unsafe-inline'\">\
+    <script>fetch('http://127.0.0.1:9/elsewhere').catch(()=>{});nothing()</script>";
+
+/// Clicks, types and reads work on a good page; the errors of a bad one are reported.
+pub(super) fn check() -> Result<Outcome> {
+    let mut browser = Browser::start("self")?;
+    let file = browser.folder.join("page.html");
+    let address = format!("file://{}", file.display());
+    fs::write(&file, GOOD)?;
+    browser.size(400, 300)?;
+    browser.prefer(Scheme::Dark)?;
+    browser.open(&address)?;
+    browser.click("#b")?;
+    browser.until("document.title === 'pushed'")?;
+    for key in ["Tab", "4", "2", "Shift+Tab", "Enter"] {
+        browser.key(key)?;
+    }
+    let seen = browser.eval(
+        "[document.querySelector('#i').value, document.activeElement.id, innerWidth, \
+         getComputedStyle(document.body).backgroundColor]",
+    )?;
+    if seen != json!(["42", "b", 400, "rgb(0, 0, 0)"]) {
+        return Err(format!("the page has {seen}").into());
+    }
+    let shot = browser.folder.join("page.png");
+    browser.screenshot(&shot)?;
+    if !fs::read(&shot)?.starts_with(b"\x89PNG") {
+        return Err("the screenshot is no PNG".into());
+    }
+    browser.prefer(Scheme::Light)?;
+    if browser.eval("getComputedStyle(document.body).backgroundColor")? != "rgb(255, 255, 255)" {
+        return Err("the page is dark for a user that prefers light".into());
+    }
+    if browser.requests().first() != Some(&address) {
+        return Err(format!("{address} was opened, heard of are {:?}", browser.requests()).into());
+    }
+    browser.assert_quiet(&address)?;
+    fs::write(&file, BAD)?;
+    browser.open(&address)?;
+    browser.until("document.title === 'bad'")?;
+    match browser.assert_quiet(&address) {
+        Ok(()) => Err("a page that throws, and asks elsewhere, is said to be quiet".into()),
+        Err(_) if browser.complaints.len() >= 2 => Ok(Outcome::Passed),
+        Err(error) => Err(format!("heard too little: {error}: {:?}", browser.complaints).into()),
+    }
+}
+
+/// Names, their codes, and the text that they type.
+const NAMED: [(&str, u32, &str); 10] = [
+    ("Tab", 9, ""),
+    ("Enter", 13, "\r"),
+    ("Escape", 27, ""),
+    ("Space", 32, " "),
+    ("Home", 36, ""),
+    ("End", 35, ""),
+    ("ArrowLeft", 37, ""),
+    ("ArrowUp", 38, ""),
+    ("ArrowRight", 39, ""),
+    ("ArrowDown", 40, ""),
+];
+
+/// The bit of the shift key.
+const SHIFT: u32 = 8;
+
+/// The events for key down and key up. `Shift+Tab` is a name, too.
+fn press(name: &str) -> Result<[Value; 2]> {
+    let (modifiers, name) = match name.strip_prefix("Shift+") {
+        Some(name) => (SHIFT, name),
+        None => (0, name),
+    };
+    let named = NAMED.iter().find(|(known, ..)| *known == name);
+    let mut characters = name.chars();
+    let (key, code, text) = match (named, characters.next(), characters.next()) {
+        (Some((_, code, text)), ..) => (if name == "Space" { " " } else { name }, *code, *text),
+        (None, Some(one), None) => (name, u32::from(one.to_ascii_uppercase()), name),
+        _ => return Err(format!("there is no key {name}").into()),
+    };
+    let event = |kind: &str| {
+        json!({
+            "type": kind, "key": key, "code": name, "windowsVirtualKeyCode": code, "modifiers": modifiers,
+        })
+    };
+    let mut down = event(if text.is_empty() { "rawKeyDown" } else { "keyDown" });
+    if !text.is_empty() {
+        down["text"] = text.into();
+    }
+    Ok([down, event("keyUp")])
+}
+
+/// A browser that is a child of this process.
+struct Pipe {
+    child: Child,
+    /// `None` when it is closed.
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+    /// The number of the last call.
+    number: u64,
+}
+
+impl Pipe {
+    /// The child's standard input and output are pipes.
+    fn new(mut child: Child) -> Self {
+        let to = child.stdin.take();
+        let from = BufReader::new(child.stdout.take().expect("its output is a pipe"));
+        Self { child, to, from, number: 0 }
+    }
+
+    /// Sends a call, and returns its number.
+    ///
+    /// # Errors
+    /// If the browser has ended.
+    fn send(&mut self, session: &str, method: &str, parameters: &Value) -> Result<u64> {
+        self.number += 1;
+        let mut call = json!({ "id": self.number, "method": method, "params": parameters });
+        if !session.is_empty() {
+            call["sessionId"] = session.into();
+        }
+        let mut bytes = call.to_string().into_bytes();
+        bytes.push(0);
+        self.to.as_mut().ok_or("the browser is closed")?.write_all(&bytes)?;
+        Ok(self.number)
+    }
+
+    /// The next message: an answer, or an event.
+    ///
+    /// # Errors
+    /// If the browser has ended.
+    fn receive(&mut self) -> Result<Value> {
+        let mut bytes = Vec::new();
+        self.from.read_until(0, &mut bytes)?;
+        if bytes.pop() != Some(0) {
+            return Err("the browser has ended".into());
+        }
+        Ok(serde_json::from_slice(&bytes)?)
+    }
+
+    /// Ends the browser, and waits for its end. A browser whose pipe is closed ends automatically.
+    fn close(&mut self) {
+        let _ = self.send("", "Browser.close", &json!({}));
+        self.to = None;
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_names_or_are_characters() {
+        let [down, up] = press("Shift+Tab").unwrap();
+        assert_eq!((&down["key"], &down["modifiers"]), (&json!("Tab"), &json!(8)));
+        assert_eq!((&down["type"], &up["type"]), (&json!("rawKeyDown"), &json!("keyUp")));
+        let [down, _] = press("7").unwrap();
+        assert_eq!((&down["text"], &down["windowsVirtualKeyCode"]), (&json!("7"), &json!(55)));
+        assert!(press("Nothing").is_err());
     }
 }
