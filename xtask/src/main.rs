@@ -218,7 +218,7 @@ const VERBS: &[Verb] = &[
         name: "serve-peers",
         usage: "[--help] [OPTION]... [ROUNDS]",
         summary: "blkmqd beside nbdkit and QEMU's servers: rates, latencies, processor time",
-        run: serve::peers::main,
+        run: serve::peers,
     },
     Verb {
         name: "serve-attacks",
@@ -230,13 +230,13 @@ const VERBS: &[Verb] = &[
         name: "serve-isolation",
         usage: "[SECONDS]",
         summary: "shares and latencies of real clients on a file and on models, all at its default",
-        run: serve::isolation::main,
+        run: serve::shares::isolation,
     },
     Verb {
         name: "serve-floors",
         usage: "[SECONDS]",
         summary: "a tenant with a floor beside one that floods the model of a cloud disk",
-        run: serve::floors::main,
+        run: serve::shares::floors,
     },
     Verb {
         name: "ceilings",
@@ -248,13 +248,13 @@ const VERBS: &[Verb] = &[
         name: "serve-soak",
         usage: "[MINUTES]",
         summary: "64 connections that come, go and are killed; nothing of them may be left",
-        run: serve::soak::main,
+        run: serve::endurance::soak_main,
     },
     Verb {
         name: "serve-crash",
         usage: "[TIMES]",
         summary: "a killed server has every block that was flushed",
-        run: serve::crash::main,
+        run: serve::endurance::crash_main,
     },
     Verb {
         name: "nbd-kills",
@@ -278,7 +278,7 @@ const VERBS: &[Verb] = &[
         name: "rbd-costs",
         usage: "[ROUNDS [SECONDS]]",
         summary: "what an I/O to an image of Ceph costs, of blkmq bench and of fio's own engine",
-        run: rbd::costs::main,
+        run: rbd::costs,
     },
     Verb {
         name: "rbd-tenants",
@@ -371,7 +371,7 @@ mod tests {
                 bench::HELP,
                 soak::HELP,
                 fio_fuzz::HELP,
-                serve::peers::HELP,
+                serve::HELP,
                 beside_linux::HELP,
                 rbd::tenants::HELP,
             ]

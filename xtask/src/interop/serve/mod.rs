@@ -11,7 +11,7 @@ mod scenes;
 use super::Outcome;
 use crate::Result;
 use crate::nbd::Server;
-use crate::serve::{attacks, ceilings, crash, floors, isolation, peers, soak};
+use crate::serve::{self, attacks, ceilings, endurance, shares};
 use crate::shell::{BLKMQD, Cmd, is_installed, parse_json};
 pub(super) use dashboards::{dashboards, prometheus, rules};
 pub(super) use disks::{cut, ext4, lists, read_only, thin};
@@ -146,7 +146,7 @@ fn compare(server: &Server, uri: &str) -> Result<()> {
 
 /// Every server that is installed is measured once, briefly.
 pub(super) fn peers() -> Result<Outcome> {
-    peers::test_size().map(|()| Outcome::Passed)
+    serve::peers_at_test_size().map(|()| Outcome::Passed)
 }
 
 /// The ceiling of an export compared with those of QEMU and Linux, in test size.
@@ -156,12 +156,12 @@ pub(super) fn ceilings() -> Result<Outcome> {
 
 /// Three clients share a device by weight, briefly.
 pub(super) fn isolation() -> Result<Outcome> {
-    isolation::test_size().map(|()| Outcome::Passed)
+    shares::isolation_at_test_size().map(|()| Outcome::Passed)
 }
 
 /// A tenant with a floor beside one that floods a device, briefly.
 pub(super) fn floors() -> Result<Outcome> {
-    floors::test_size().map(|()| Outcome::Passed)
+    shares::floors_at_test_size().map(|()| Outcome::Passed)
 }
 
 /// A client beside each attack, briefly.
@@ -171,12 +171,12 @@ pub(super) fn attacks() -> Result<Outcome> {
 
 /// Some rounds of clients that connect, disconnect and are killed.
 pub(super) fn soak() -> Result<Outcome> {
-    soak::soak(Duration::from_secs(10), 1000).map(|()| Outcome::Passed)
+    endurance::soak(Duration::from_secs(10), 1000).map(|()| Outcome::Passed)
 }
 
 /// A server that is killed five times has every flushed block.
 pub(super) fn crash() -> Result<Outcome> {
-    let flushed = crash::crashes(5)?;
+    let flushed = endurance::crashes(5)?;
     println!("{flushed} flushed writes");
     Ok(Outcome::Passed)
 }
