@@ -14,7 +14,7 @@ mod report;
 mod stack;
 
 use crate::Result;
-use crate::machine::Machine;
+use crate::measurement::Machine;
 use crate::shell::{BLKMQ, build, root, timed};
 use figures::{Cell, Figures};
 use load::{DEVICES, Device, LOADS, Load, Side, Time};

@@ -6,8 +6,8 @@
 
 use crate::shell::{Apart, Cmd, build_program_ahead, cpu_of_programs, first_to_end, timed};
 use crate::{
-    Result, aarch64, api, bench, deadline, deny, fuzz, interop, loom, mass, miri, nightly,
-    orderings, outside, publish, python, sanitize, shuttle, soak, systems, tidy,
+    Result, aarch64, api, bench, deadline, deny, fuzz, interop, mass, miri, models, orderings,
+    outside, publish, python, sanitize, soak, tidy, toolchains,
 };
 use std::time::Duration;
 
@@ -107,9 +107,9 @@ const STEPS: &[Step] = &[
     Step::own("api", || api::main(&[])),
     Step::own("package", publish::pack),
     Step::own("msrv", || publish::msrv(&[])),
-    Step::own("systems", || systems::main(&[])),
-    Step::own("loom", || loom::main(&[])),
-    Step::own("shuttle", || shuttle::main(&[])),
+    Step::own("systems", || toolchains::systems(&[])),
+    Step::own("loom", || models::loom(&[])),
+    Step::own("shuttle", || models::shuttle(&[])),
     // Runs the models that `loom` has built.
     Step::own("orderings", || orderings::main(&[])),
     Step::own("miri", || miri::main(&[])),
@@ -203,10 +203,10 @@ fn side_by_side(steps: &[&Step]) -> Result<Vec<Took>> {
 /// Installs the toolchains of the steps in advance, since two of them may need the same one. A step reports what its
 /// machine lacks.
 fn install() -> Result<()> {
-    nightly::lack()?;
+    toolchains::lack()?;
     api::lack()?;
     publish::lack()?;
-    systems::lack();
+    toolchains::systems_lack();
     aarch64::lack();
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The chores of the workspace: `cargo xtask VERB`.
 //!
-//! One file per verb. The steps of `.ci/run` are here too, so that a person runs exactly what CI runs. None of this is
-//! part of the product, and no crate of the product depends on it.
+//! A file or a folder has the verbs of one subject. The steps of `.ci/run` are here too, so that a person runs exactly
+//! what CI runs. None of this is part of the product, and no crate of the product depends on it.
 
 #![forbid(unsafe_code)]
 
@@ -19,31 +19,26 @@ mod fio_fuzz;
 mod fuzz;
 mod guard;
 mod interop;
-mod loom;
 mod lost_cpu;
-mod machine;
 mod map;
 mod mass;
+mod measurement;
 mod miri;
+mod models;
 mod nbd;
-mod nightly;
 mod orderings;
 mod outside;
-mod planted;
 mod publish;
 mod python;
 mod random;
 mod rbd;
-mod rounds;
 mod sanitize;
-mod semver;
 mod serve;
 mod shell;
-mod shuttle;
 mod soak;
 mod suite;
-mod systems;
 mod tidy;
+mod toolchains;
 mod watchdog;
 
 use std::process::ExitCode;
@@ -90,7 +85,7 @@ const VERBS: &[Verb] = &[
         name: "semver",
         usage: "[REVISION]",
         summary: "public items that break users' code since the revision in docs/api/baseline.txt",
-        run: semver::main,
+        run: api::semver,
     },
     Verb {
         name: "deny",
@@ -126,7 +121,7 @@ const VERBS: &[Verb] = &[
         name: "systems",
         usage: "",
         summary: "the library compiles for macOS and Windows",
-        run: systems::main,
+        run: toolchains::systems,
     },
     Verb {
         name: "python",
@@ -134,7 +129,12 @@ const VERBS: &[Verb] = &[
         summary: "the wheel and the source distribution of the package of Python, its types and tests",
         run: python::main,
     },
-    Verb { name: "loom", usage: "[FILTER]", summary: "model-check the protocols", run: loom::main },
+    Verb {
+        name: "loom",
+        usage: "[FILTER]",
+        summary: "model-check the protocols",
+        run: models::loom,
+    },
     Verb {
         name: "orderings",
         usage: "[FILTER]",
@@ -145,7 +145,7 @@ const VERBS: &[Verb] = &[
         name: "shuttle",
         usage: "[FILTER]",
         summary: "random schedules of the whole queue",
-        run: shuttle::main,
+        run: models::shuttle,
     },
     Verb {
         name: "miri",

@@ -4,10 +4,9 @@
 //! It is a hundred times slower than the tests, so slow tests are excluded by name. Schedules and the values that
 //! relaxed loads may see are random; the concurrent parts run with several seeds.
 
-use crate::planted::{self, Planted};
 use crate::shell::{Cmd, target_dir};
-use crate::suite::{self, Suite};
-use crate::{Result, nightly};
+use crate::suite::{self, Planted, Suite};
+use crate::{Result, toolchains};
 
 /// Run once: these tests have one thread.
 const ONCE: &[&Suite] = &[
@@ -99,11 +98,11 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     if let Some(arg) = args.first() {
         return Err(format!("miri takes no argument, got {arg}").into());
     }
-    if let Some(lack) = nightly::lack()? {
+    if let Some(lack) = toolchains::lack()? {
         suite::skipped("miri", &[ONCE, SEEDED].concat(), &lack);
         return Ok(());
     }
-    let found = planted::check(BUGS, |bug| {
+    let found = suite::check_planted(BUGS, |bug| {
         let run = "miri run --quiet --manifest-path planted/Cargo.toml --";
         miri(run, "").arg(bug)
     })?;
@@ -115,7 +114,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 
 fn miri(line: &str, more: &str) -> Cmd {
     let target = target_dir().join("miri");
-    nightly::cargo(line)
+    toolchains::cargo(line)
         .env("MIRIFLAGS", format!("{FLAGS} {more}").trim())
         // Interpreting the code that prints a backtrace would take seconds for each test that should panic.
         .env("RUST_BACKTRACE", "0")

@@ -5,16 +5,13 @@
 //! no model reaches. The models are built once: they read the mutant from the environment
 //! (`crates/engine/src/sync/mutable.rs`).
 
-mod list;
 mod sites;
 
-use crate::Result;
-use crate::loom;
 use crate::shell::{is_installed, root, target_dir, timed};
 use crate::tidy::tree::Tree;
-use list::{List, complaints};
+use crate::{Result, models};
 use sites::{Mutant, Place, Site, module};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -120,7 +117,7 @@ fn judge(sites: &[Site], filter: &str, list: &List) -> Result<()> {
 
 /// Builds the models, and returns their path.
 fn build() -> Result<PathBuf> {
-    let build = loom::cargo("test -p blkmq-engine --lib --no-run --message-format=json");
+    let build = models::cargo("test -p blkmq-engine --lib --no-run --message-format=json");
     println!("$ {build}");
     for line in build.output()?.lines() {
         let message: serde_json::Value = serde_json::from_str(line)?;
@@ -133,7 +130,7 @@ fn build() -> Result<PathBuf> {
 
 /// Runs each model separately, and records the sites that it reaches.
 fn record(binary: &std::path::Path) -> Result<Vec<Model>> {
-    let run = || loom::models(binary);
+    let run = || models::models(binary);
     let mut models = Vec::new();
     for line in run().arg("--list").arg("loom_").output()?.lines() {
         let Some(name) = line.strip_suffix(": test") else { continue };
@@ -179,7 +176,7 @@ fn fate(binary: &std::path::Path, models: &[Model], mutant: &Mutant, file: &str)
         }
         let time: Duration = models.iter().map(|model| model.took).sum();
         let limit = (time * PATIENCE).max(LEAST).as_secs();
-        let mut cmd = loom::models(binary).under(&format!("timeout {limit}"));
+        let mut cmd = models::models(binary).under(&format!("timeout {limit}"));
         cmd = cmd.env("BLKMQ_MUTANT", mutant.text.clone()).arg("--test-threads=1").arg("--exact");
         let cmd = models.iter().fold(cmd, |cmd, model| cmd.arg(model.name.clone()));
         let fate = Fate::of(cmd.quiet_code()?);
@@ -188,6 +185,59 @@ fn fate(binary: &std::path::Path, models: &[Model], mutant: &Mutant, file: &str)
         }
     }
     Ok(Fate::Survived)
+}
+
+/// Justifications, by the names of the mutants or sites.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct List {
+    /// Mutants that no model distinguishes from the original.
+    survivors: BTreeMap<String, String>,
+    /// Sites that no model reaches.
+    unmodelled: BTreeMap<String, String>,
+}
+
+impl List {
+    /// Entries are lines `` - `NAME`: ARGUMENT `` under the headings `## Survivors` and `## Unmodelled`. All other
+    /// lines are prose.
+    ///
+    /// # Errors
+    /// If an entry has no justification, occurs twice, or is under another heading.
+    fn parse(text: &str) -> Result<Self> {
+        let (mut list, mut heading) = (Self::default(), "");
+        for line in text.lines() {
+            if let Some(title) = line.strip_prefix("## ") {
+                heading = title.trim();
+            }
+            let Some(entry) = line.strip_prefix("- `") else { continue };
+            let (name, argument) =
+                entry.split_once("`: ").ok_or_else(|| format!("no argument in: {line}"))?;
+            let entries = match heading {
+                "Survivors" => &mut list.survivors,
+                "Unmodelled" => &mut list.unmodelled,
+                other => return Err(format!("an entry under {other:?}: {line}").into()),
+            };
+            if entries.insert(name.to_owned(), argument.to_owned()).is_some() {
+                return Err(format!("two entries for {name}").into());
+            }
+        }
+        Ok(list)
+    }
+}
+
+/// The differences between the results and the list: unexplained results, and stale entries. Checks only entries for
+/// which `was_asked` is true.
+fn complaints(
+    kind: &str,
+    found: &[String],
+    listed: &BTreeMap<String, String>,
+    was_asked: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let unexplained = found.iter().filter(|name| !listed.contains_key(*name));
+    let stale = listed.keys().filter(|name| was_asked(name) && !found.contains(name));
+    unexplained
+        .map(|name| format!("{name} is {kind}, and the list does not say why that may be"))
+        .chain(stale.map(|name| format!("{name} is listed as {kind}, and is not")))
+        .collect()
 }
 
 #[cfg(test)]
@@ -225,5 +275,31 @@ mod tests {
         }
         let distinct: BTreeSet<&String> = mutants.iter().collect();
         assert_eq!(distinct.len(), mutants.len(), "two mutants have one name");
+    }
+
+    #[test]
+    fn entries_are_told_from_prose() {
+        let text = "# Title\n\n- a point\n## Survivors\nProse.\n- `a.rs f x`: because\n  of it\n\
+                    ## Unmodelled\n- `b.rs g y`: a hint\n";
+        let list = List::parse(text).unwrap();
+        assert_eq!(list.survivors["a.rs f x"], "because");
+        assert_eq!(list.unmodelled["b.rs g y"], "a hint");
+    }
+
+    #[test]
+    fn an_entry_without_an_argument_or_a_heading_or_twice_is_an_error() {
+        assert!(List::parse("## Survivors\n- `a`\n").is_err());
+        assert!(List::parse("- `a`: b\n").is_err());
+        assert!(List::parse("## Survivors\n- `a`: b\n- `a`: c\n").is_err());
+    }
+
+    #[test]
+    fn the_unexplained_and_the_stale_are_found() {
+        let list = List::parse("## Survivors\n- `a`: x\n- `b`: x\n- `c`: x\n").unwrap();
+        let found = ["a".to_owned(), "d".to_owned()];
+        let complaints = complaints("a survivor", &found, &list.survivors, |name| name != "c");
+        assert_eq!(complaints.len(), 2, "{complaints:?}");
+        assert!(complaints[0].starts_with("d is a survivor"));
+        assert!(complaints[1].starts_with("b is listed as a survivor, and is not"));
     }
 }

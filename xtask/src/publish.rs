@@ -3,7 +3,7 @@
 //! Neither publishes anything.
 
 use crate::shell::{Cmd, root, target_dir};
-use crate::{Result, nightly};
+use crate::{Result, toolchains};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -69,7 +69,7 @@ pub(crate) fn msrv(args: &[String]) -> Result<()> {
 /// # Errors
 /// If rustup does not work, or the manifest names no version.
 pub(crate) fn lack() -> Result<Option<String>> {
-    nightly::lack_of(&oldest()?, "x86_64-unknown-linux-gnu")
+    toolchains::lack_of(&oldest()?, "x86_64-unknown-linux-gnu")
 }
 
 /// The version of that compiler.

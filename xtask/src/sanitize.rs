@@ -4,10 +4,9 @@
 //! For ThreadSanitizer the standard library is instrumented, too; otherwise the ordering by its locks and joins would
 //! not be seen. AddressSanitizer replaces allocation and copying and does not need that.
 
-use crate::planted::{self, Planted};
 use crate::shell::{Cmd, is_installed, root, target_dir};
-use crate::suite::{self, Suite};
-use crate::{Result, nightly};
+use crate::suite::{self, Planted, Suite};
+use crate::{Result, toolchains};
 
 /// One of the two.
 struct Sanitizer {
@@ -146,7 +145,7 @@ pub(crate) fn address() -> Result<()> {
         filter: "a_device_forgets",
         left_out: &[],
     };
-    if nightly::lack()?.is_none() {
+    if toolchains::lack()?.is_none() {
         // The leaks of this code are deliberate, for safety.
         let command = |_: &Suite| {
             sanitized(&ADDRESS, TEST)
@@ -172,12 +171,12 @@ pub(crate) fn address() -> Result<()> {
 
 fn check(sanitizer: &Sanitizer) -> Result<()> {
     let Sanitizer { step, bugs, suites, .. } = sanitizer;
-    if let Some(lack) = nightly::lack()? {
+    if let Some(lack) = toolchains::lack()? {
         suite::skipped(step, suites, &lack);
         return Ok(());
     }
     let run = "run --quiet --profile quick --manifest-path planted/Cargo.toml";
-    let found = planted::check(bugs, |bug| sanitized(sanitizer, run).arg("--").arg(bug))?;
+    let found = suite::check_planted(bugs, |bug| sanitized(sanitizer, run).arg("--").arg(bug))?;
     let tally = suite::run(suites, |_| sanitized(sanitizer, TEST))?;
     println!("{step}: {found}; {tally}");
     Ok(())
@@ -187,7 +186,7 @@ fn check(sanitizer: &Sanitizer) -> Result<()> {
 fn sanitized(sanitizer: &Sanitizer, line: &str) -> Cmd {
     let Sanitizer { name, step, flags, suppressions, .. } = sanitizer;
     let target = target_dir().join(step);
-    let cmd = nightly::cargo(&format!("{line} {flags} --target x86_64-unknown-linux-gnu"))
+    let cmd = toolchains::cargo(&format!("{line} {flags} --target x86_64-unknown-linux-gnu"))
         .env("RUSTFLAGS", format!("-Zsanitizer={name}"))
         .env("BLKMQ_STRESS_IOS", STRESS_IOS)
         .env("RUST_BACKTRACE", "0")

@@ -16,7 +16,7 @@ mod report;
 pub(super) mod threads;
 
 use crate::Result;
-use crate::machine::Machine;
+use crate::measurement::Machine;
 use crate::shell::{BLKMQ, Cmd, build, build_program, is_installed, parse_json};
 use figures::{Cell, Figures, Fio, Workload};
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 
 use super::figures::{Cell, Figures, Fio, Workload};
 use super::{CONTENDED, Plan, SCHEDULERS};
-use crate::machine::Machine;
+use crate::measurement::Machine;
 use serde_json::{Value, json};
 
 /// Repetitions further apart than this share of their median are marked.

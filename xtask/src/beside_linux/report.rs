@@ -4,7 +4,7 @@
 use super::Plan;
 use super::figures::{Cell, Figures, Kind, LATENCY, Middle, Name, RATE};
 use super::load::{DEVICES, LOADS, Side};
-use crate::machine::Machine;
+use crate::measurement::Machine;
 use serde_json::{Value, json};
 
 pub(super) struct Report<'a> {

@@ -3,8 +3,7 @@
 //! Read from the source, not from a run, since sites that no model reaches must be found as well.
 
 use crate::Result;
-use crate::tidy::lexer::is_word;
-use crate::tidy::scope::Scopes;
+use crate::tidy::source::{Scopes, is_word};
 use crate::tidy::tree::Tree;
 use std::collections::BTreeMap;
 use std::fmt;

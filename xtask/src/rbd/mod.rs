@@ -14,7 +14,7 @@ pub(crate) mod tenants;
 use crate::Result;
 use crate::ceph::{Cluster, missing};
 use crate::fio::{Figures, Fio, median, pause};
-use crate::rounds::Rounds;
+use crate::measurement::Rounds;
 use crate::shell::{BLKMQ, Cmd, build, cpu_of_programs, is_installed, parse_json};
 
 /// Fails if a program that every measurement needs is not installed, or fio has no engine for images.

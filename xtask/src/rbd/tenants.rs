@@ -9,8 +9,8 @@ use super::{alone, both, check_programs, engine, filled};
 use crate::Result;
 use crate::ceph::Cluster;
 use crate::fio::{Figures, median};
+use crate::measurement::number;
 use crate::nbd::Server;
-use crate::rounds::number;
 use crate::shell::{Cmd, build, is_installed};
 
 pub(crate) const HELP: &str = "usage: cargo xtask rbd-tenants [--gateway SETTINGS]... [ROUNDS [SECONDS]]

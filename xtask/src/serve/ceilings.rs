@@ -7,8 +7,8 @@
 use crate::Result;
 use crate::fio::{Figures, Fio, median};
 use crate::guard::Guard;
+use crate::measurement::Rounds;
 use crate::nbd::Server;
-use crate::rounds::Rounds;
 use crate::shell::{Cmd, build, is_installed};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -13,8 +13,8 @@
 
 use crate::Result;
 use crate::fio::{Figures, Fio, pause};
+use crate::measurement::number;
 use crate::nbd::Server;
-use crate::rounds::number;
 use crate::shell::{Cmd, target_dir};
 
 const ISOLATION_HELP: &str = "usage: cargo xtask serve-isolation [SECONDS]

@@ -3,7 +3,7 @@
 //! Some of these are also in `clippy.toml`. They are here as well because clippy cannot tell a test from a library,
 //! nor one file from another.
 
-use super::lexer::is_word;
+use super::source::is_word;
 use super::tree::{File, Finding, Tree};
 
 /// One ban: the names, the places where they are still allowed, and the remedy.

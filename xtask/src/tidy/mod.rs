@@ -7,17 +7,11 @@ mod attributes;
 mod banned;
 pub(crate) mod circles;
 mod comparison;
-mod dependencies;
 mod edges;
-pub(crate) mod lexer;
-mod pages;
-mod paths;
 mod references;
-pub(crate) mod scope;
-mod size;
+pub(crate) mod source;
 mod text;
 pub(crate) mod tree;
-mod words;
 
 use crate::{Result, shell};
 use tree::{Finding, Tree};
@@ -30,14 +24,14 @@ const RULES: &[Rule] = &[
     circles::check,
     comparison::check,
     attributes::check,
-    size::check,
+    text::check_size,
     banned::check,
     text::check,
-    paths::check,
-    dependencies::check,
-    pages::check,
-    references::check,
-    words::check,
+    references::check_paths,
+    edges::check_reasons_of_all,
+    references::check_pages,
+    references::check_citations,
+    text::check_words,
 ];
 
 /// `cargo xtask tidy`

@@ -1,7 +1,6 @@
 //! The files that the rules check, and the findings about them.
 
-use super::lexer::{Masked, mask, tokens};
-use super::scope::Scopes;
+use super::source::{Masked, Scopes, mask, tokens};
 use crate::Result;
 use std::fmt;
 use std::path::{Path, PathBuf};

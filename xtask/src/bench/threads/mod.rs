@@ -14,8 +14,7 @@ mod table;
 
 use crate::Result;
 use crate::guard::Guard;
-use crate::machine::Machine;
-use crate::rounds::number;
+use crate::measurement::{Machine, number};
 use crate::shell::{Cmd, is_installed, parse_json, root, target_dir};
 pub(super) use plan::Plan;
 use plan::{Direction, Place, Row, words};

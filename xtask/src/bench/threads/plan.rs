@@ -3,7 +3,7 @@
 //! Both sides get the same words for the load. Ours gets no other setting: the defaults are compared.
 
 use crate::Result;
-use crate::rounds::number;
+use crate::measurement::number;
 use crate::shell::{BLKMQ, Cmd};
 use std::fmt;
 use std::path::{Path, PathBuf, absolute};

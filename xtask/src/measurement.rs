@@ -1,7 +1,8 @@
-//! The properties of the machine that are needed to judge a figure.
+//! A measurement: its arguments `[ROUNDS [SECONDS]]`, and the properties of the machine that are needed to judge a figure.
 //!
 //! A property that cannot be determined is "unknown"; nothing is guessed. The machine's network name is not recorded.
 
+use crate::Result;
 use crate::shell::{Cmd, is_installed};
 use std::fs;
 
@@ -110,6 +111,43 @@ fn commit() -> String {
     if is_clean { commit } else { format!("{commit}, changed") }
 }
 
+/// The size of a measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rounds {
+    pub(crate) rounds: u32,
+    /// Seconds of a run.
+    pub(crate) seconds: u32,
+}
+
+impl Rounds {
+    /// The size given by `args`; `self` has the defaults. `None` if they ask for `help`, which is printed.
+    ///
+    /// # Errors
+    /// If an argument is not a number of at least 1, or there are too many.
+    pub(crate) fn or(self, args: &[String], help: &str) -> Result<Option<Self>> {
+        let number = |text| number(text).map_err(|error| format!("{error}\n{help}"));
+        Ok(match args {
+            [] => Some(self),
+            [word] if word == "--help" => {
+                println!("{help}");
+                None
+            }
+            [rounds] => Some(Self { rounds: number(rounds)?, ..self }),
+            [rounds, seconds] => Some(Self { rounds: number(rounds)?, seconds: number(seconds)? }),
+            _ => return Err(help.into()),
+        })
+    }
+}
+
+/// A number of rounds or seconds, at least 1.
+///
+/// # Errors
+/// If it is none.
+pub(crate) fn number(text: &str) -> Result<u32> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("'{text}' is no number from 1 on").into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,5 +184,21 @@ mod tests {
     fn memory_is_in_gib() {
         assert_eq!(memory("8388608 kB"), "8.0 GiB");
         assert_eq!(memory("unknown"), "unknown");
+    }
+
+    #[test]
+    fn arguments_are_read_and_refused() {
+        let size = Rounds { rounds: 5, seconds: 6 };
+        let read = |line: &str| {
+            let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            size.or(&args, "usage")
+        };
+        assert_eq!(read("").unwrap(), Some(size));
+        assert_eq!(read("2").unwrap(), Some(Rounds { rounds: 2, ..size }));
+        assert_eq!(read("2 3").unwrap(), Some(Rounds { rounds: 2, seconds: 3 }));
+        assert_eq!(read("--help").unwrap(), None);
+        for line in ["0", "x", "1 x", "1 2 3"] {
+            assert!(read(line).unwrap_err().to_string().contains("usage"), "{line}");
+        }
     }
 }

@@ -1,7 +1,10 @@
-//! `loom`: every interleaving of the protocols in the engine's `sync` modules, up to a number of
-//! preemptions.
+//! `loom` and `shuttle`: the model checkers.
 //!
-//! The build differs (atomics are the model's), so it has its own target folder. It uses the test profile, which
+//! Loom tries every interleaving of the protocols in the engine's `sync` modules, up to a number of preemptions. Shuttle tries
+//! thousands of random schedules of the whole queue, and of the loops that wait for it, which are too large for loom; a failing
+//! schedule is printed by the test and can be replayed.
+//!
+//! Their builds differ (atomics are the model's), so each has its own target folder. They use the test profile, which
 //! optimises and keeps assertions.
 
 use crate::Result;
@@ -16,7 +19,7 @@ const PREEMPTIONS: &str = "3";
 ///
 /// # Errors
 /// If a model finds a bug, a planted bug is not found, or no test matches.
-pub(crate) fn main(args: &[String]) -> Result<()> {
+pub(crate) fn loom(args: &[String]) -> Result<()> {
     let passed = command(args)?.run_tests()?;
     println!("loom: {passed} models");
     Ok(())
@@ -48,4 +51,25 @@ pub(crate) fn models(binary: &Path) -> Cmd {
 fn explored(cmd: Cmd) -> Cmd {
     let preemptions = std::env::var("LOOM_MAX_PREEMPTIONS").unwrap_or_else(|_| PREEMPTIONS.into());
     cmd.env("LOOM_MAX_PREEMPTIONS", preemptions)
+}
+
+/// `cargo xtask shuttle [FILTER]`
+///
+/// # Errors
+/// If a schedule finds a bug, a planted bug is not found, or no test matches.
+pub(crate) fn shuttle(args: &[String]) -> Result<()> {
+    let filter = match args {
+        [] => "shuttle_",
+        [filter] => filter,
+        _ => return Err("usage: cargo xtask shuttle [FILTER]".into()),
+    };
+    let target = target_dir().join("shuttle");
+    let line =
+        format!("cargo {FAST_MODELS} test -p blkmq-engine -p blkmq-runtime --lib -- {filter}");
+    let passed = Cmd::new(&line)
+        .env("RUSTFLAGS", "--cfg shuttle")
+        .env("CARGO_TARGET_DIR", target.to_string_lossy())
+        .run_tests()?;
+    println!("shuttle: {passed} tests");
+    Ok(())
 }

@@ -1,10 +1,13 @@
-//! Toolchains besides the stable one, by rustup: for Miri and the sanitizers the installed nightly, or else the current
-//! one; for programs that read a format of the compiler, a pinned nightly.
+//! Toolchains besides the stable one for this machine, by rustup: for Miri and the sanitizers the installed nightly, or else
+//! the current one; for programs that read a format of the compiler, a pinned nightly; and for `systems`, the standard
+//! libraries of macOS and Windows.
+//!
+//! The library is only compiled for those systems: nothing is linked or run, since no such machine is available.
 
 use crate::Result;
-use crate::shell::{Cmd, is_installed};
+use crate::shell::{Cmd, is_installed, target_dir};
 
-/// Its components besides the compiler: Miri, and the source of the standard library.
+/// The components of the nightly besides the compiler: Miri, and the source of the standard library.
 const COMPONENTS: [&str; 2] = ["miri", "rust-src"];
 
 /// Installs the missing parts. If that is impossible, returns what the machine lacks: rustup, or a network.
@@ -66,6 +69,45 @@ pub(crate) fn lack_of(name: &str, target: &str) -> Result<Option<String>> {
 /// `cargo LINE` of the toolchain of [`lack`].
 pub(crate) fn cargo(line: &str) -> Cmd {
     Cmd::new(&format!("rustup run nightly cargo {line}"))
+}
+
+/// The systems that the library compiles for.
+const TARGETS: [&str; 2] = ["x86_64-apple-darwin", "x86_64-pc-windows-gnu"];
+
+/// The library, with the features that exist there.
+const WHAT: &str = "-p blkmq -p blkmq-layer --features blkmq/models,blkmq/kyber,blkmq/bfq,blkmq/layers,blkmq/bytes";
+
+/// `cargo xtask systems`
+///
+/// # Errors
+/// If something does not compile.
+pub(crate) fn systems(args: &[String]) -> Result<()> {
+    if let Some(arg) = args.first() {
+        return Err(format!("systems takes no argument, got {arg}").into());
+    }
+    if let Some(lack) = systems_lack() {
+        let names = TARGETS.join(", ");
+        println!("systems: SKIPPED {} checks ({names}): {lack}", TARGETS.len());
+        return Ok(());
+    }
+    for target in TARGETS {
+        // Warnings are errors here: only they reveal code that is unused on one system.
+        Cmd::new(&format!("cargo check --quiet --locked --target {target} {WHAT}"))
+            .env("CARGO_TARGET_DIR", target_dir().join("systems").to_string_lossy())
+            .env("RUSTFLAGS", "-Dwarnings")
+            .run()?;
+    }
+    println!("systems: the library compiles for {}", TARGETS.join(" and "));
+    Ok(())
+}
+
+/// Installs the standard libraries of these systems. If that is impossible, returns the lack of the machine.
+pub(crate) fn systems_lack() -> Option<String> {
+    if !is_installed("rustup") {
+        return Some("rustup is not installed".into());
+    }
+    let add = format!("rustup target add {}", TARGETS.join(" "));
+    Cmd::new(&add).run().err().map(|error| error.to_string())
 }
 
 #[cfg(test)]
