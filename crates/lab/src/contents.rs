@@ -10,7 +10,7 @@
 //! the devices that store.
 
 use crate::Payload;
-use crate::stamp::{self, Found};
+use crate::client::{self, Found};
 use crate::violation::Violation;
 use blkmq_core::{Instant, IoFlags, IoResult, Nanos, Op, Rng, SECTOR_SIZE};
 use blkmq_device::memory::MemoryStore;
@@ -335,7 +335,7 @@ impl Mains {
         let mut bytes = vec![0; sectors as usize * SECTOR_SIZE as usize];
         store.read_at(sector * u64::from(SECTOR_SIZE), &mut bytes);
         let each = bytes.chunks_exact(SECTOR_SIZE as usize);
-        (sector..).zip(each).map(|(sector, bytes)| stamp::read(sector, bytes)).collect()
+        (sector..).zip(each).map(|(sector, bytes)| client::read(sector, bytes)).collect()
     }
 }
 

@@ -1,15 +1,23 @@
-//! A virtual CPU under the oracles: its client, and the turns that it takes.
+//! A virtual CPU under the oracles, with its client and the turns that it takes; and [`Body`], the common part of every virtual
+//! CPU: a submitter, habits, a state, and the costs of actions.
 //!
 //! A turn is the work of a thread between two moments at which other threads could interleave: take completions, push
 //! a batch and flush it, poll, and decide whether to continue, wait or park. A call into the engine takes no
 //! virtual time; its cost delays the CPU's next turn.
+//!
+//! A CPU that is interrupted in the middle of a run makes other CPUs find the elevator busy; otherwise this could never
+//! happen in a simulation on one thread. Habits are independent of the client: batches, interruptions in a run,
+//! absences.
+//!
+//! The figures of [`Costs::TYPICAL`] are round numbers near measurements of the engine; a claim about speed needs a
+//! real machine. The costs order events: whether an I/O arrives while another thread is in the elevator depends on how
+//! long that thread stays there.
 
-use crate::body::{Body, Costs, Habits, Next};
 use crate::oracle::Oracle;
 use crate::violation::Violation;
 use crate::{Client, Payload, Stamp, Want};
-use blkmq_core::{Deadline, Instant, Nanos};
-use blkmq_engine::{Completion, Io, Queue, Refusal, Submitter};
+use blkmq_core::{Deadline, Instant, Nanos, Rng};
+use blkmq_engine::{Completion, Io, Queue, Refusal, Run, Submitter};
 
 /// The description of a virtual CPU.
 pub struct Plan {
@@ -186,5 +194,268 @@ impl Cpu {
             }
             Err(refused) => Err(Violation::Refused(refused.why)),
         }
+    }
+}
+
+pub(crate) struct Body<P> {
+    pub(crate) submitter: Submitter<P>,
+    pub(crate) habits: Habits,
+    pub(crate) rng: Rng,
+    state: State<P>,
+}
+
+enum State<P> {
+    Awake,
+    Caught {
+        run: Run<P>,
+        steps: u32,
+    },
+    /// Its I/Os are in staging, and no other thread has been notified.
+    Stalled,
+    Parked,
+}
+
+/// The time of a CPU's next turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// At this time.
+    At(Instant),
+    /// When it is woken, or at this time.
+    Parked(Option<Instant>),
+    /// Never: the CPU has left.
+    Never,
+}
+
+impl Next {
+    /// The time of the next turn, unless a wake-up comes before.
+    pub(crate) fn at(self) -> Option<Instant> {
+        match self {
+            Self::At(at) => Some(at),
+            Self::Parked(at) => at,
+            Self::Never => None,
+        }
+    }
+}
+
+impl<P: Send + 'static> Body<P> {
+    pub(crate) fn new(submitter: Submitter<P>, habits: Habits, seed: u64) -> Self {
+        Self { submitter, habits, rng: Rng::new(seed), state: State::Awake }
+    }
+
+    pub(crate) fn is_parked(&self) -> bool {
+        matches!(self.state, State::Parked)
+    }
+
+    /// Returns whether the CPU is in the middle of a run, holding the elevator.
+    pub(crate) fn is_caught(&self) -> bool {
+        matches!(self.state, State::Caught { .. })
+    }
+
+    /// Begins a turn. A CPU that is caught in a run spends the turn on that run; then the result is the time of the
+    /// next turn.
+    pub(crate) fn resume(&mut self, now: Instant, costs: &Costs) -> Option<Next> {
+        match std::mem::replace(&mut self.state, State::Awake) {
+            State::Caught { run, steps } => Some(self.go_on(now, costs, run, steps)),
+            State::Stalled => {
+                self.submitter.finish_flush(now);
+                None
+            }
+            State::Parked => {
+                self.submitter.unpark();
+                None
+            }
+            State::Awake => None,
+        }
+    }
+
+    fn go_on(&mut self, now: Instant, costs: &Costs, mut run: Run<P>, steps: u32) -> Next {
+        if steps == 0 {
+            if self.submitter.in_flight() == 0 {
+                run.leave(now);
+            } else {
+                run.finish(now);
+            }
+            // As at the end of every turn: duties that became due in the meantime are not postponed.
+            self.submitter.poll(now);
+            return Next::At(now + costs.step);
+        }
+        run.step(now);
+        let gap = self.gap();
+        self.state = State::Caught { run, steps: steps - 1 };
+        Next::At(now + costs.step + gap)
+    }
+
+    fn gap(&mut self) -> Nanos {
+        Nanos(self.rng.below(self.habits.caught.gap.0 + 1))
+    }
+
+    /// The run of its elevator, if the CPU is to be caught in this turn and the elevator is free. Under accesses for
+    /// which all threads wait for the one inside, no CPU is caught.
+    pub(crate) fn begin_run(&mut self, queue: &Queue<P>) -> Option<Run<P>> {
+        let strikes = self.habits.caught.chance.strikes(&mut self.rng);
+        strikes.then(|| queue.begin_run(self.submitter.hw()))?
+    }
+
+    /// The CPU is caught with `run`, and keeps it over its next turns. Returns the delay of the next turn.
+    pub(crate) fn is_caught_with(&mut self, run: Run<P>) -> Nanos {
+        let steps = self.rng.below(u64::from(self.habits.caught.steps) + 1) as u32;
+        self.state = State::Caught { run, steps };
+        self.gap()
+    }
+
+    /// If the CPU is to stop in this flush: for how long.
+    pub(crate) fn stall(&mut self) -> Option<Nanos> {
+        if !self.habits.stalls.strikes(&mut self.rng) || !self.submitter.begin_flush() {
+            return None;
+        }
+        self.state = State::Stalled;
+        Some(Nanos(self.rng.below(self.habits.stall.0 + 1)))
+    }
+
+    /// If the CPU is to be absent in this turn: for how long.
+    pub(crate) fn absence(&mut self) -> Option<Nanos> {
+        let strikes = self.habits.absent.strikes(&mut self.rng);
+        strikes.then(|| Nanos(self.rng.below(self.habits.absence.0 + 1)))
+    }
+
+    /// Waits until a duty of the CPU is due, or until `at`; parks if it may. Its next turn is not before `then`.
+    pub(crate) fn rest(&mut self, now: Instant, then: Instant, at: Option<Instant>) -> Next {
+        // Not before the earliest next turn.
+        let Some(until) = self.submitter.prepare_park(now) else { return Next::At(then) };
+        self.state = State::Parked;
+        let timer = at.map_or(until, |at| at.min(until));
+        Next::Parked((timer < Instant::MAX).then(|| timer.max(then)))
+    }
+}
+
+/// A chance, in thousandths.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Permille(pub u16);
+
+impl Permille {
+    /// Returns whether the event happens this time.
+    pub(crate) fn strikes(self, rng: &mut Rng) -> bool {
+        self.0 > 0 && rng.chance(self.0.into(), 1000)
+    }
+}
+
+/// Interruptions in a run: the CPU takes the run of its elevator and keeps it, like a thread that is interrupted,
+/// descheduled, or simply slow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caught {
+    /// The chance per turn, if the elevator is free.
+    pub chance: Permille,
+    /// The most passes made while it is caught; the number is drawn from 0 up.
+    pub steps: u32,
+    /// The longest time between passes, and before releasing the run; drawn from 0 up.
+    pub gap: Nanos,
+}
+
+/// The habits of a virtual CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Habits {
+    /// I/Os that it pushes before it flushes, at least 1.
+    pub batch: u32,
+    /// Being caught in mid-run.
+    pub caught: Caught,
+    /// The chance per turn that it is absent for a while, neither polling nor parking.
+    pub absent: Permille,
+    /// The longest absence.
+    pub absence: Nanos,
+    /// The chance that a flush stops after the batch is in staging and before another thread is notified, as if the
+    /// thread were descheduled at the worst point.
+    pub stalls: Permille,
+    /// The longest stop.
+    pub stall: Nanos,
+    /// The chance per turn that it cancels one of its I/Os: once before the flush, and once after it. The I/O is drawn
+    /// from all that have not completed.
+    pub cancels: Permille,
+    /// When its client is finished and every I/O has ended, the CPU leaves instead of parking: it will neither poll nor
+    /// be woken.
+    pub leaves: bool,
+}
+
+impl Habits {
+    /// A CPU that does nothing but its I/O, `batch` at a time, and is never caught.
+    #[must_use]
+    pub const fn diligent(batch: u32) -> Self {
+        Self {
+            batch,
+            caught: Caught { chance: Permille(0), steps: 0, gap: Nanos::ZERO },
+            absent: Permille(0),
+            absence: Nanos::ZERO,
+            stalls: Permille(0),
+            stall: Nanos::ZERO,
+            cancels: Permille(0),
+            leaves: false,
+        }
+    }
+
+    /// The longest time for which it may block other CPUs, if a pass takes `step`.
+    pub(crate) fn longest(&self, step: Nanos) -> Nanos {
+        let held = if self.caught.chance == Permille(0) {
+            0
+        } else {
+            (self.caught.gap.0 + step.0) * (u64::from(self.caught.steps) + 1)
+        };
+        let away = if self.absent == Permille(0) { 0 } else { self.absence.0 };
+        let stalled = if self.stalls == Permille(0) { 0 } else { self.stall.0 };
+        Nanos(held + away + stalled)
+    }
+}
+
+/// Time that a virtual CPU spends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Costs {
+    /// Taking one I/O into the plug.
+    pub push: Nanos,
+    /// Flushing a plug.
+    pub flush: Nanos,
+    /// Polling for duties.
+    pub poll: Nanos,
+    /// Taking one completion.
+    pub reap: Nanos,
+    /// One pass over an elevator by a CPU that is caught in it.
+    pub step: Nanos,
+    /// Between a wake-up and the first action of the woken thread.
+    pub wake: Nanos,
+    /// How long a waiting thread stays awake before it sleeps. A thread woken within that time counts as awake
+    /// throughout, and continues after a [`poll`](Self::poll).
+    pub spin: Nanos,
+}
+
+impl Costs {
+    /// An ordinary machine.
+    pub const TYPICAL: Self = Self {
+        push: Nanos(20),
+        flush: Nanos(200),
+        poll: Nanos(50),
+        reap: Nanos(20),
+        step: Nanos(500),
+        wake: Nanos(5_000),
+        spin: Nanos(20_000),
+    };
+
+    /// A random machine: each cost is up to four times the typical one, and may be almost zero.
+    pub(crate) fn draw(rng: &mut Rng) -> Self {
+        let mut some = |typical: Nanos| Nanos(1 + rng.below(4 * typical.0));
+        let Self { push, flush, poll, reap, step, wake, .. } = Self::TYPICAL;
+        Self {
+            push: some(push),
+            flush: some(flush),
+            poll: some(poll),
+            reap: some(reap),
+            step: some(step),
+            wake: some(wake),
+            // Only a job's thread stays awake before it sleeps; under oracles a CPU sleeps immediately, which is the
+            // harder case.
+            spin: Self::TYPICAL.spin,
+        }
+    }
+
+    /// The most that one event with `ios` I/Os can take, apart from the delays of its CPU's habits.
+    pub(crate) fn most(&self, ios: u64) -> Nanos {
+        let each = (self.push.0 + self.reap.0) * ios;
+        Nanos(each + self.flush.0 + self.poll.0 + self.step.0 + self.wake.0)
     }
 }

@@ -32,8 +32,6 @@
 
 #![forbid(unsafe_code)]
 
-mod asking;
-mod body;
 mod client;
 mod contents;
 mod cpu;
@@ -44,7 +42,6 @@ pub mod elevator_log;
 mod ledger;
 mod load;
 pub mod observe;
-mod operator;
 mod oracle;
 mod order;
 mod planted;
@@ -53,24 +50,20 @@ mod rates;
 mod scenario;
 pub mod simulation;
 pub mod soak;
-mod stamp;
 mod subject;
 mod timeline;
 pub mod trace;
 mod violation;
-mod witness;
 pub mod workload;
 mod world;
 
-pub use body::{Caught, Costs, Habits, Permille};
-pub use client::{Client, Payload, Want};
+pub use client::{Client, Payload, Stamp, Want};
 pub use contents::PowerCuts;
-pub use cpu::Plan;
+pub use cpu::{Caught, Costs, Habits, Permille, Plan};
 pub use durable::FlushFates;
 pub use load::{Load, Pattern};
 pub use planted::Bug;
 pub use scenario::{Bounds, Meddling, Scenario, ScenarioError};
-pub use stamp::Stamp;
 pub use subject::Subject;
 pub use violation::{Stage, Violation};
 pub use world::World;

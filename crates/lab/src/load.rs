@@ -3,11 +3,11 @@
 //! Not a realistic workload; those are in [`workload`](crate::workload). This load searches for unforeseen
 //! combinations.
 
-use crate::stamp::Memory;
+use crate::client::Memory;
 use crate::{Client, Permille, Stamp, Want};
-use blkmq_core::Payload as _;
 use blkmq_core::{
-    Class, Deadline, GroupId, Instant, IoFlags, IoPrio, Limits, Nanos, Op, Owner, Rng, SECTOR_SIZE,
+    Class, Deadline, GroupId, Instant, IoFlags, IoPrio, Limits, Nanos, Op, Owner, Payload as _,
+    Rng, SECTOR_SIZE,
 };
 use blkmq_engine::Io;
 

@@ -7,13 +7,12 @@
 //! runs may be recorded somewhere.
 
 use crate::Payload;
-use crate::asking::{Asking, Promises};
+use crate::client::{Found, Memory};
 use crate::contents::Contents;
 use crate::durable::FlushFates;
 use crate::ledger::{Bio, Ledger, Seen};
-use crate::order::{Neighbours, Order, Picked, Seam};
+use crate::order::{Asking, Neighbours, Order, Picked, Promises, Seam};
 use crate::rates::Rates;
-use crate::stamp::{Found, Memory};
 use crate::violation::Violation;
 use blkmq_core::{HwQueue, Instant, IoError, IoFlags, IoResult, Nanos, Op, SubmitterId, Tag};
 use blkmq_engine::{Busy, Completion, DeviceShape, GroupTree, Io};

@@ -8,7 +8,7 @@
 
 mod thread;
 
-use crate::body::{Body, Costs, Habits};
+use crate::cpu::{Body, Costs, Habits};
 use crate::observe::Observation;
 use crate::timeline::{Timeline, Wake, Wakes, Who};
 use crate::trace::{ClientTrace, Tracer, on_cpu};
@@ -323,7 +323,7 @@ impl<'a, P: Payload + 'static, B: Buffers<P>> Simulation<'a, P, B> {
                 }
                 let turn = Turn { now, queue: &self.queue, costs: &self.settings.costs };
                 let next = thread.turn(&turn);
-                if next == crate::body::Next::Never {
+                if next == crate::cpu::Next::Never {
                     over = self.threads[cpu].take().map(|it| (it.number, it.into_done()));
                 }
                 next.at()

@@ -8,7 +8,7 @@
 //! stall, the stall is reported at its end, with its whole length.
 
 use super::{Done, Program};
-use crate::body::{Body, Costs, Next};
+use crate::cpu::{Body, Costs, Next};
 use crate::trace::{ClientTrace, Plugged, Traced};
 use crate::workload::{Buffers, Port, Step, Window, Worker};
 use blkmq_core::{Instant, Nanos, Payload, SubmitterId};
