@@ -5,22 +5,17 @@
 //! by a multiplication instead of a division.
 
 mod pass;
-mod plain;
-mod turns;
 
-use super::block_size::Sizes;
-use super::cover::Cover;
 use super::distribution::{Places, Ranks};
-use super::prios::Prios;
-use super::strides::Strides;
+use super::filler::Prios;
+use super::next_io::Sizes;
+use super::visits::{Cover, Strides};
 use super::{
     BlockSize, Direction, Distribution, Job, JobError, NextIo, Region, RegionError, Rw, Tape,
 };
 use blkmq_core::{IoFlags, Op, Rng, SECTOR_SIZE};
-use pass::Pass;
-use plain::Plain;
+use pass::{Pass, Plain, Turns};
 use std::sync::Arc;
-use turns::Turns;
 
 /// A job that cannot be turned into a stream.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]

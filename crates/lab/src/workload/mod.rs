@@ -10,52 +10,40 @@
 //! Not here: fio's spelling (in the command line), queues, threads and waiting (in the code that drives a worker),
 //! and memory: buffers come through [`Buffers`].
 
-mod block_size;
-mod cover;
-mod direction;
 mod distribution;
 mod failures;
-mod files;
 mod filler;
-mod floor;
 mod generator;
 mod goal;
 mod job;
+mod next_io;
 mod options;
 mod pacing;
-mod permutation;
-mod prios;
 mod region;
 mod series;
-mod strides;
 mod tally;
 mod tape;
 mod ties;
 pub mod verify;
+mod visits;
 mod worker;
-mod zones;
 
-pub use block_size::{BlockSize, BlockSizeError};
-pub use direction::{Direction, NextIo, PerDirection, Rw};
-pub use distribution::{Distribution, DistributionError};
+pub use distribution::{Distribution, DistributionError, Zones, ZonesError};
 pub use failures::{Failed, Failures, Late, OnError, Unfinished};
-pub use files::{File, FileService, Files};
 pub use filler::Filler;
-pub use floor::TOO_SLOW;
 pub use generator::{Generator, GeneratorError};
 pub use goal::{LatencyTarget, NEVER_KEPT};
 pub use job::{Depth, Job, JobError, Latencies, ThinkTime, Unified};
-pub use options::{Amount, CmdPrio, Contents, DedupeMode, Logs};
+pub use next_io::{BlockSize, BlockSizeError, Direction, NextIo, PerDirection, Rw};
+pub use options::{Amount, CmdPrio, Contents, DedupeMode, File, FileService, Files, Logs};
 pub use pacing::{Pace, Pacer};
-pub use permutation::Permutation;
 pub use region::{Region, RegionError};
 pub use series::{BINS, Bin, Course, Series};
-pub use strides::{Strided, StridedError};
-pub use tally::{Batches, Checks, Counts, Levels, Sample, Tally, Times};
+pub use tally::{Batches, Checks, Counts, Levels, Sample, TOO_SLOW, Tally, Times};
 pub use tape::{Tape, Taped};
 pub use ties::{Awaited, Exit, ExitWhat, Flow, FlowPool, FlowShare, Member, Ties};
 pub use verify::{Verifier, Verify};
+pub use visits::{Permutation, Strided, StridedError};
 pub use worker::{
     Buffers, Completed, Journal, NoBuffers, Port, Step, Stream, Taking, Window, Worker, longest,
 };
-pub use zones::{Zones, ZonesError};

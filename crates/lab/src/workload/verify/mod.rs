@@ -4,21 +4,16 @@
 //! and the write of it (`layout.rs`), a table remembers the latest write of each block (`table.rs`), and [`Verifier`]
 //! combines both for the code that drives a queue. Nothing here issues an I/O, owns a buffer, or knows the time.
 
-mod findings;
 mod layout;
 mod options;
-mod pattern;
 mod table;
 mod verifier;
 
-pub use findings::{Fault, Findings, Mismatch};
-pub use options::{Method, Verify, VerifyError};
-pub use pattern::{Pattern, PatternError};
-pub use table::StateError;
-pub use verifier::Verifier;
-
 use super::{BlockSize, Job, Rw};
 use blkmq_core::SECTOR_SIZE;
+pub use options::{Fault, Findings, Method, Mismatch, Pattern, PatternError, Verify, VerifyError};
+pub use table::StateError;
+pub use verifier::Verifier;
 
 impl Job {
     /// Checks `verify` and its companions against the rest of the job.

@@ -1,7 +1,7 @@
 //! [`Verifier`]: one thread's verification, for the code that drives a queue.
 
-use super::findings::{Findings, Mismatch};
 use super::layout::{Expect, Layout};
+use super::options::{Findings, Mismatch};
 use super::table::{Place, Spans, StateError, Table};
 use super::{Method, Verify};
 use crate::workload::{Direction, Generator, GeneratorError, Job, NextIo, Rw};

@@ -4,8 +4,8 @@
 
 use super::flight::{Cookie, Purpose, What};
 use super::{Buffers, Port, State, Stop, Window, Worker};
-use crate::workload::floor::{Floor, TOO_SLOW};
 use crate::workload::goal::{Goal, NEVER_KEPT, Verdict};
+use crate::workload::tally::{Floor, TOO_SLOW};
 use crate::workload::{Exit, NextIo, Pace};
 use blkmq_core::{Instant, Nanos, Op, SECTOR_SIZE};
 use blkmq_engine::Io;

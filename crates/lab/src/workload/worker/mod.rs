@@ -9,18 +9,17 @@ mod ending;
 mod filling;
 mod flight;
 mod port;
-mod taking;
-pub use port::{Buffers, Completed, Journal, NoBuffers, Port};
-pub use taking::Taking;
 
-use super::floor::Floor;
 use super::goal::Goal;
+use super::tally::Floor;
 use super::{
     Awaited, BlockSize, Exit, Generator, Job, Member, NextIo, Pacer, Series, Tally, Ties, Verifier,
 };
 use blkmq_core::{GroupId, Instant, Nanos, Owner};
 use ending::Ending;
+pub use flight::Taking;
 use flight::{Purpose, Stamps, Verifying};
+pub use port::{Buffers, Completed, Journal, NoBuffers, Port};
 use std::marker::PhantomData;
 
 /// fio's error for wrong contents: EILSEQ.
