@@ -3,11 +3,13 @@
 //!
 //! The limits of the test are the figures of the repaired kernel. They are met with a floor for B and a limit on the
 //! amount of work in the disk; without the limit, no scheduler can affect I/Os that wait inside the disk.
+//!
+//! The tree with a group for each of two tenants, and the I/Os of a client that are in flight, are shared with the tests of
+//! latency goals.
 
-use crate::tenants::{Flights, pair};
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner, Rng};
 use blkmq_device::{MachineShape, registry as devices};
-use blkmq_engine::{Completion, Config, Io};
+use blkmq_engine::{Completion, Config, GroupSpec, GroupTree, Io, Promise};
 use blkmq_lab::{Client, Costs, Habits, Payload, Plan, Subject, Want, World};
 use blkmq_sched::{Options, registry};
 use std::cell::RefCell;
@@ -192,5 +194,35 @@ fn beside_a_pace_that_overruns_the_disk_a_tenant_of_large_ios_that_comes_late_st
         let got = run_from("mclock", &options, "reserve_iops=200", (bytes, 500 * MS), TOLD);
         assert!(got.b >= least, "{bytes} bytes: {got:?}");
         assert_eq!(got.b < 150.0, least < 150.0, "{bytes} bytes at {pace}: {got:?}");
+    }
+}
+
+/// A tree of two groups, by name and promise, and their numbers.
+pub fn pair(groups: [(&str, &str); 2]) -> (GroupTree, [GroupId; 2]) {
+    let spec = |(name, words): (&str, &str)| GroupSpec {
+        name: name.into(),
+        promise: Promise::default().set(words).expect("right"),
+        ..GroupSpec::default()
+    };
+    let tree = GroupTree::of(groups.map(spec).into()).expect("a tree");
+    let numbers = groups.map(|(name, _)| tree.find(name).expect("there"));
+    (tree, numbers)
+}
+
+/// The I/Os in flight, by cookie, and the times at which they were submitted.
+#[derive(Default)]
+pub struct Flights(Vec<(u64, Instant)>);
+
+impl Flights {
+    pub fn begin(&mut self, now: Instant, io: &Io<Payload>) {
+        self.0.push((io.cookie, now));
+    }
+
+    /// The latency of an I/O that has ended.
+    pub fn end(&mut self, now: Instant, completion: &Completion<Payload>) -> Nanos {
+        assert_eq!(completion.result, Ok(()), "nothing fails here");
+        let at = self.0.iter().position(|(cookie, _)| *cookie == completion.cookie);
+        let (_, begun) = self.0.swap_remove(at.expect("it is in flight"));
+        now.since(begun)
     }
 }

@@ -1,9 +1,10 @@
-//! Seeds in virtual time: every parameter of a run is drawn from its seed, and every oracle checks the run.
+//! Seeds in virtual time: every parameter of a run is drawn from its seed, and every oracle checks the run. The soak can fail:
+//! each planted bug is found, and its shrunk failure is small and repeatable.
 
 use blkmq_core::Instant;
 use blkmq_engine::{Access, CancelStats, DispatchMode, KickMode, LockStats, WriteCache};
-use blkmq_lab::soak::{Outcome, Replay, Tally, run, soak};
-use blkmq_lab::{FlushFates, Permille, Scenario};
+use blkmq_lab::soak::{Cause, Outcome, Replay, Shrunk, Tally, run, shrink, soak};
+use blkmq_lab::{Bug, FlushFates, Permille, Scenario, Violation};
 use std::collections::BTreeSet;
 
 /// `cargo xtask soak` runs more of them.
@@ -210,4 +211,56 @@ fn soak_seeds_meet_at_locks() {
     println!("{locks:?}, {batched} runs with batches, {kicked} with the flag");
     assert!(locks.parked > 500 && locks.merges_skipped > 1000 && locks.left > 2000, "{locks:?}");
     assert!(batched > 100 && kicked > 100, "{batched} {kicked}");
+}
+
+/// The number of seeds within which each bug must be found.
+const SEEDS_OF_A_BUG: u64 = 1000;
+/// The most runs for shrinking.
+const RUNS: u32 = 2000;
+
+fn found(bug: Bug) -> Shrunk {
+    let failure = (1..=SEEDS_OF_A_BUG).find_map(|seed| soak(seed, Some(bug)).err());
+    let failure =
+        failure.unwrap_or_else(|| panic!("{bug:?} is not noticed in {SEEDS_OF_A_BUG} seeds"));
+    println!("{bug:?} is noticed by seed {}: {}", failure.replay.scenario.seed, failure.cause);
+    shrink(failure, RUNS)
+}
+
+#[test]
+fn every_planted_bug_is_found_and_shrunk() {
+    for bug in Bug::ALL {
+        let Shrunk { failure, runs } = found(bug);
+        println!("  in {runs} runs: {failure}");
+        let Scenario { cpus, ios, .. } = failure.replay.scenario;
+        assert!(cpus <= 4 && u32::from(cpus) * ios <= 50, "that is not small: {failure}");
+        let line = failure.replay.to_string();
+        assert!(line.split(' ').count() <= 16, "that is not simple: {line}");
+        let again: Replay = line.parse().unwrap_or_else(|why| panic!("{line}: {why}"));
+        let again = run(&again).expect_err("it fails again");
+        assert_eq!(again.cause, failure.cause, "{line}");
+        let without = Replay { bug: None, ..failure.replay.clone() };
+        assert!(run(&without).is_ok(), "it is the bug that is found: {line}");
+    }
+}
+
+/// If each pick takes a token, the engine would refuse one more pick within it, and the wrong order would never be
+/// seen.
+#[test]
+fn swapped_picks_are_found_where_picks_take_tokens() {
+    let line = "ios=200 scheduler=stingy nomerges=2 batch=7 bug=SwappedPicks";
+    let replay: Replay = line.parse().expect("it is right");
+    let failure = run(&replay).expect_err("a bug is planted");
+    let is_order = matches!(failure.cause, Cause::Violation(Violation::OutOfOrder { .. }));
+    assert!(is_order, "{failure}");
+}
+
+#[test]
+fn shrinking_ends_when_it_is_told_to() {
+    let failure = soak(1, None)
+        .err()
+        .or_else(|| (1..).find_map(|seed| soak(seed, Some(Bug::PickedTwice)).err()));
+    let failure = failure.expect("some seed finds it");
+    let Shrunk { failure: same, runs } = shrink(failure.clone(), 0);
+    assert_eq!((runs, same.replay.to_string()), (0, failure.replay.to_string()));
+    assert!(shrink(failure, 7).runs <= 7);
 }

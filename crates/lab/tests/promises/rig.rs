@@ -1,9 +1,12 @@
-//! Tenants that keep I/Os in flight on a modelled device, and the I/Os that each completes in each window.
+//! Tenants that keep I/Os in flight on a modelled device, and the I/Os that each completes in each window. The device may be
+//! replaced, or stop answering for a while, in the middle of a run.
 
-use super::changing::{Changing, Stalling};
-use blkmq_core::{Instant, Nanos, Owner, SECTOR_SIZE};
+use blkmq_core::{Instant, Nanos, Owner, Payload, SECTOR_SIZE};
 use blkmq_device::{MachineShape, registry as devices};
-use blkmq_engine::{Config, DeviceQueue, GroupSpec, GroupTree, IoMax, Promise};
+use blkmq_engine::{
+    BioTable, Config, DeviceQueue, Enqueued, Finished, GroupSpec, GroupTree, Inflight, IoMax,
+    Promise,
+};
 use blkmq_lab::simulation::{Program, Settings, Simulation};
 use blkmq_lab::workload::{
     Amount, BlockSize, Depth, Generator, Job, Latencies, NoBuffers, PerDirection, Rw, Sample,
@@ -83,11 +86,7 @@ impl<'a> Case<'a> {
         Self { device, change: Change::Nothing, tenants, seconds }
     }
 
-    fn changing<P: blkmq_core::Payload + 'static>(
-        &self,
-        queues: Queues<P>,
-        cpus: u16,
-    ) -> Queues<P> {
+    fn changing<P: Payload + 'static>(&self, queues: Queues<P>, cpus: u16) -> Queues<P> {
         match self.change {
             Change::Nothing => queues,
             Change::Becomes(other, second) => {
@@ -234,5 +233,74 @@ impl Run {
         let many = rates.iter().map(Vec::len).min().unwrap_or(0);
         let part = |second| rates[0][second] / rates.iter().map(|of| of[second]).sum::<f64>();
         (0..many).map(part).collect()
+    }
+}
+
+/// A hardware queue of one device until an instant, and of another one from then on. Requests that the first one holds
+/// at that time are still answered.
+pub struct Changing<P> {
+    pub queues: [Box<dyn DeviceQueue<P>>; 2],
+    pub at: Instant,
+}
+
+impl<P: Payload> DeviceQueue<P> for Changing<P> {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
+        self.queues[usize::from(now >= self.at)].enqueue(now, bios, rq)
+    }
+
+    fn commit(&mut self, now: Instant) {
+        self.queues.iter_mut().for_each(|queue| queue.commit(now));
+    }
+
+    fn reap(&mut self, now: Instant, bios: &BioTable<P>, out: &mut Vec<Finished>) {
+        self.queues.iter_mut().for_each(|queue| queue.reap(now, bios, out));
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.queues.iter().filter_map(|queue| queue.next_event()).min()
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.queues.iter_mut().for_each(|queue| queue.abandon(out));
+    }
+}
+
+/// A hardware queue that does not answer between two instants.
+pub struct Stalling<P> {
+    pub inside: Box<dyn DeviceQueue<P>>,
+    pub from: Instant,
+    pub to: Instant,
+    pub now: Instant,
+}
+
+impl<P: Payload> Stalling<P> {
+    fn stalls(&self, at: Instant) -> bool {
+        (self.from..self.to).contains(&at)
+    }
+}
+
+impl<P: Payload> DeviceQueue<P> for Stalling<P> {
+    fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
+        self.inside.enqueue(now, bios, rq)
+    }
+
+    fn commit(&mut self, now: Instant) {
+        self.inside.commit(now);
+    }
+
+    fn reap(&mut self, now: Instant, bios: &BioTable<P>, out: &mut Vec<Finished>) {
+        self.now = now;
+        if !self.stalls(now) {
+            self.inside.reap(now, bios, out);
+        }
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        let next = self.inside.next_event()?;
+        Some(if self.stalls(next.max(self.now)) { self.to } else { next })
+    }
+
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.inside.abandon(out);
     }
 }

@@ -1,9 +1,8 @@
 //! Weights of tenants with unlike loads, without any setting for the device: each tenant's rate relative to its rate
 //! alone.
 
-use super::curves::{Curve, Point};
 use super::rig::{Case, Tenant};
-use super::{CLIENT, CLOUD, DISK, SATA, TLC, run, seeds, total};
+use super::{CLIENT, CLOUD, Curve, DISK, Point, SATA, TLC, run, seeds, total};
 use blkmq_lab::workload::Rw;
 
 /// Tenants beside each other, described by their differences.
