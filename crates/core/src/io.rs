@@ -1,7 +1,10 @@
 //! One I/O as policies see it: without buffers, completion route or tag. Its priority is encoded as in Linux, `class <<
 //! 13 | hint << 3 | level`; its [`Deadline`] is the time that it may take.
+//!
+//! Offsets and lengths on a device, in bytes or in sectors, are distinct types, so that they are not confused with each
+//! other or with a cookie. An [`Extent`] is an allocated or unallocated stretch of a device.
 
-use crate::{GroupIndex, HwQueue, Instant, Nanos, Owner};
+use crate::{GroupIndex, HwQueue, Instant, Nanos, Owner, SECTOR_SIZE};
 use core::fmt;
 use core::ops::BitOr;
 
@@ -348,6 +351,61 @@ impl Deadline {
     }
 }
 
+/// An offset or a length in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Bytes(pub u64);
+
+/// An offset or a length in sectors of 512 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Sectors(pub u64);
+
+/// An offset or a length that can be expressed in sectors: [`Bytes`] and [`Sectors`]. A number without a unit is
+/// neither:
+///
+/// ```compile_fail,E0277
+/// use blkmq_core::InSectors;
+/// fn read(_: impl InSectors) {}
+/// read(4096_u64);
+/// ```
+pub trait InSectors: Copy {
+    /// The number of sectors; `None` for bytes that are not whole sectors.
+    fn in_sectors(self) -> Option<u64>;
+}
+
+impl InSectors for Sectors {
+    #[inline]
+    fn in_sectors(self) -> Option<u64> {
+        Some(self.0)
+    }
+}
+
+impl InSectors for Bytes {
+    #[inline]
+    fn in_sectors(self) -> Option<u64> {
+        let sector = u64::from(SECTOR_SIZE);
+        self.0.is_multiple_of(sector).then_some(self.0 / sector)
+    }
+}
+
+/// A stretch of a device, which begins at the end of the one before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// The byte behind its last one.
+    pub end: u64,
+    /// The stretch is unallocated, and reads as zeroes.
+    pub is_hole: bool,
+}
+
+impl Extent {
+    /// Appends a stretch to a list of adjacent ones; extends the last one if it is of the same kind.
+    pub fn append(list: &mut alloc::vec::Vec<Self>, next: Self) {
+        match list.last_mut() {
+            Some(last) if last.is_hole == next.is_hole => last.end = next.end,
+            _ => list.push(next),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -393,5 +451,13 @@ mod tests {
         assert!(!Deadline::NONE.is_some() && !Deadline::NONE.rejects());
         assert_eq!(Deadline::reject(Nanos::ZERO).within(), Nanos::from_micros(1));
         assert_eq!(Deadline::serve(Nanos(u64::MAX)).within(), Deadline::MAX);
+    }
+
+    #[test]
+    fn bytes_are_whole_sectors_or_none() {
+        assert_eq!(Bytes(4096).in_sectors(), Some(8));
+        assert_eq!(Bytes(0).in_sectors(), Some(0));
+        assert_eq!(Bytes(513).in_sectors(), None);
+        assert_eq!(Sectors(513).in_sectors(), Some(513));
     }
 }

@@ -32,34 +32,31 @@
 extern crate alloc;
 
 mod cut;
-mod description;
-mod finding;
 mod histogram;
 mod ids;
 mod io;
 mod limits;
 mod param;
 mod payload;
-mod ranges;
 mod rng;
 mod time;
 mod unit;
-mod units;
 
-pub use cut::Parts;
-pub use description::{DeviceError, MachineShape, ParamError};
-pub use finding::Finding;
+pub use cut::{ListParts, Parts, TooScattered, is_list};
 pub use histogram::Histogram;
 pub use ids::{GroupId, GroupIndex, HwQueue, Owner, RequestId, SubmitterId, Tag};
-pub use io::{Class, Deadline, IoError, IoFlags, IoMeta, IoPrio, IoResult, Op};
+pub use io::{
+    Bytes, Class, Deadline, Extent, InSectors, IoError, IoFlags, IoMeta, IoPrio, IoResult, Op,
+    Sectors,
+};
 pub use limits::{Limits, LimitsError};
-pub use param::{Given, PairError, Parameter, RealDevice};
+pub use param::{
+    DeviceError, Finding, Given, MachineShape, PairError, ParamError, Parameter, RealDevice,
+};
 pub use payload::{Buffer, Payload};
-pub use ranges::{ListParts, TooScattered, is_list};
 pub use rng::Rng;
 pub use time::{Instant, Nanos};
 pub use unit::Unit;
-pub use units::{Bytes, Extent, InSectors, Sectors};
 
 /// Bytes in a sector, the unit of every address and length in blkmq.
 pub const SECTOR_SIZE: u32 = 512;

@@ -1,17 +1,19 @@
-//! Device parameters by name: the tables from which help is generated, the parsing of values, and errors that list the
-//! accepted values. [`RealDevice`] is a kind of device outside of the program, such as a file or a server's export, as
-//! programs offer it by name; its crate opens it.
+//! Device parameters by name: the tables from which help is generated, the parsing of values, and the errors of descriptions;
+//! every refusal names the accepted values. [`RealDevice`] is a kind of device outside of the program, such as a file or a
+//! server's export, as programs offer it by name; its crate opens it. A [`Finding`] is an event at a device, for its operator.
 //!
 //! Each device rounds and clamps its own values, because it knows which of them Linux clamps. (Attributes of a policy
-//! have their own ranges, in `blkmq_sched`.)
+//! have their own ranges, in `blkmq_sched`.) Pairs of names and values are read by [`Given`]. Tables of names are statics: each
+//! unit of code that uses a constant table would have a copy of it.
 
+use crate::LimitsError;
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use core::ops::RangeInclusive;
 use core::str::FromStr;
+use core::{error, fmt};
 
 /// A setting of a device; a line of its help.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +61,7 @@ impl fmt::Display for PairError {
     }
 }
 
-impl core::error::Error for PairError {}
+impl error::Error for PairError {}
 
 /// A pair with a known name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -163,6 +165,182 @@ impl RealDevice {
     pub fn undocumented(&self, page: &str) -> Option<&'static str> {
         let mut names = self.parameters.iter().map(|parameter| parameter.name);
         names.find(|name| !page.contains(&format!("`{name}`")))
+    }
+}
+
+/// The machine that a device's defaults depend on. The caller passes it, so that a run can pretend to be on another
+/// machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MachineShape {
+    /// CPUs that may be used, at least 1.
+    pub cpus: u16,
+    /// NUMA nodes, at least 1.
+    pub nodes: u16,
+}
+
+/// Why a pair was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ParamError {
+    /// The device has no such parameter, or the parameter does not take this value.
+    Pair(PairError),
+    /// The parameter exists in the model's original and is not modelled here yet.
+    NotBuilt {
+        /// The parameter.
+        name: &'static str,
+        /// The value that is accepted, if any.
+        accepted: Option<&'static str>,
+    },
+    /// The parameter exists in the model's original; another device has it.
+    Elsewhere {
+        /// The parameter.
+        name: &'static str,
+        /// The device that has it.
+        device: &'static str,
+        /// The value that is accepted here, if any.
+        accepted: Option<&'static str>,
+    },
+    /// The parameters together describe a device that no request fits.
+    Limits(LimitsError),
+}
+
+impl fmt::Display for ParamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pair(e) => e.fmt(f),
+            Self::NotBuilt { name, accepted: None } => write!(f, "{name} is not built yet"),
+            Self::NotBuilt { name, accepted: Some(off) } => {
+                write!(f, "{name} is not built yet; accepted: {off}")
+            }
+            Self::Elsewhere { name, device, accepted: None } => {
+                write!(f, "{name} is a parameter of device {device}")
+            }
+            Self::Elsewhere { name, device, accepted: Some(off) } => {
+                write!(f, "{name} is a parameter of device {device}; accepted: {off}")
+            }
+            Self::Limits(e) => e.fmt(f),
+        }
+    }
+}
+
+impl error::Error for ParamError {}
+
+impl From<PairError> for ParamError {
+    fn from(e: PairError) -> Self {
+        Self::Pair(e)
+    }
+}
+
+/// Why a device could not be made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The registry has no device of that name.
+    Unknown {
+        /// The name that was given.
+        name: String,
+        /// Every known name, separated by commas.
+        accepted: String,
+    },
+    /// The device exists, but this build leaves it out.
+    LeftOut {
+        /// The name that was given.
+        name: String,
+        /// The feature of the crate `blkmq` that adds it.
+        feature: &'static str,
+    },
+    /// A word of a description is not a pair.
+    Syntax {
+        /// The word.
+        word: String,
+        /// The form of the device's description.
+        accepted: String,
+    },
+    /// A description has no argument behind its colon, or no colon.
+    Argument {
+        /// The missing argument.
+        what: &'static str,
+        /// The form of the device's description.
+        accepted: String,
+    },
+    /// Too many devices are nested.
+    Nested {
+        /// The most devices that may be nested around the innermost one.
+        most: usize,
+    },
+    /// The device does not take these parameters.
+    Parameter {
+        /// The device's name in the registry.
+        device: &'static str,
+        /// The reason.
+        why: ParamError,
+    },
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { name, accepted } => {
+                write!(f, "no device '{name}'; accepted: {accepted}")
+            }
+            Self::LeftOut { name, feature } => {
+                write!(
+                    f,
+                    "device '{name}' is left out of this build; the feature '{feature}' of blkmq adds it"
+                )
+            }
+            Self::Syntax { word, accepted } => {
+                write!(f, "'{word}' is no KEY=VALUE; accepted: {accepted}")
+            }
+            Self::Argument { what, accepted } => {
+                write!(f, "{what} is missing; accepted: {accepted}")
+            }
+            Self::Nested { most } => write!(
+                f,
+                "too many devices around one another; accepted: at most {most} around the innermost one"
+            ),
+            Self::Parameter { device, why } => write!(f, "device {device}: {why}"),
+        }
+    }
+}
+
+impl error::Error for DeviceError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            Self::Parameter { why, .. } => Some(why),
+            Self::Unknown { .. }
+            | Self::LeftOut { .. }
+            | Self::Syntax { .. }
+            | Self::Argument { .. }
+            | Self::Nested { .. } => None,
+        }
+    }
+}
+
+/// An event at a device, in a sentence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Finding {
+    /// A device below has failed, or returned bytes other than those written.
+    Fault(String),
+    /// A mirror has begun to copy, has copied a part, or is complete again.
+    Progress(String),
+}
+
+impl Finding {
+    /// Puts the number of the device below a layer at the beginning of the sentence.
+    #[must_use]
+    pub fn of_leg(self, number: usize) -> Self {
+        let named = |text| format!("device {number}: {text}");
+        match self {
+            Self::Fault(text) => Self::Fault(named(text)),
+            Self::Progress(text) => Self::Progress(named(text)),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Fault(text) | Self::Progress(text)) = self;
+        f.write_str(text)
     }
 }
 
