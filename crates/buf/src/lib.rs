@@ -21,15 +21,13 @@
 //! This crate does no I/O and knows no device.
 
 mod aligned;
-mod allocation;
 mod list;
 mod memory;
-mod pages;
 mod pool;
 mod shared;
 
 pub use aligned::{AlignedBuf, IoBuf};
-pub use allocation::PAGE;
 pub use list::{BufList, TooManyBufs};
+pub use memory::PAGE;
 pub use pool::BufferPool;
 pub use shared::SharedBuf;
