@@ -7,7 +7,7 @@
 use crate::shell::{Apart, Cmd, build_program_ahead, cpu_of_programs, first_to_end, timed};
 use crate::{
     Result, aarch64, api, bench, deadline, deny, fuzz, interop, mass, miri, models, orderings,
-    outside, publish, python, sanitize, soak, tidy, toolchains,
+    publish, python, sanitize, soak, tidy, toolchains,
 };
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ const STEPS: &[Step] = &[
     Step::shared("tidy", || tidy::main(&[])),
     Step::shared("mass", || mass::main(&[])),
     Step::shared("deny", || deny::main(&[])),
-    Step::own("outside", || outside::main(&[])),
+    Step::own("outside", || publish::outside(&[])),
     Step::own("api", || api::main(&[])),
     Step::own("package", publish::pack),
     Step::own("msrv", || publish::msrv(&[])),

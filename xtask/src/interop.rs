@@ -8,7 +8,6 @@ mod documented;
 mod fio_jobs;
 mod fio_programs;
 mod fio_readers;
-mod fio_workload;
 mod guest;
 mod logs;
 pub(crate) mod rbd;
@@ -58,7 +57,7 @@ const CHECKS: &[Check] = &[
     Check { name: "fio-json-schema", about: Times, requires: Some("fio"), run: same_schema },
     Check { name: "fio-same-work", about: Times, requires: Some("fio"), run: same_work },
     Check { name: "fio-jobs", about: Times, requires: Some("fio"), run: fio_jobs::check },
-    Check { name: "fio-workload", about: Times, requires: Some("fio"), run: fio_workload::check },
+    Check { name: "fio-workload", about: Times, requires: Some("fio"), run: fio_jobs::workload },
     Check { name: "fio-flushes", about: Times, requires: Some("fio"), run: logs::flushes },
     Check {
         name: "fio-verify-phase",

@@ -9,7 +9,6 @@ mod aarch64;
 mod api;
 mod bench;
 mod beside_linux;
-mod ceph;
 mod ci;
 mod deadline;
 mod deny;
@@ -19,7 +18,6 @@ mod fio_fuzz;
 mod fuzz;
 mod guard;
 mod interop;
-mod lost_cpu;
 mod map;
 mod mass;
 mod measurement;
@@ -27,7 +25,6 @@ mod miri;
 mod models;
 mod nbd;
 mod orderings;
-mod outside;
 mod publish;
 mod python;
 mod random;
@@ -37,7 +34,7 @@ mod serve;
 mod shell;
 mod soak;
 mod suite;
-mod tidy;
+pub(crate) mod tidy;
 mod toolchains;
 mod watchdog;
 
@@ -103,7 +100,7 @@ const VERBS: &[Verb] = &[
         name: "outside",
         usage: "",
         summary: "a scheduler and a device outside of the workspace pass their kits",
-        run: outside::main,
+        run: publish::outside,
     },
     Verb {
         name: "package",
@@ -200,7 +197,7 @@ const VERBS: &[Verb] = &[
         name: "lost-cpu",
         usage: "[SECONDS [OPTION=VALUE]...]",
         summary: "how long I/Os lie idle where a runner has no CPU",
-        run: lost_cpu::main,
+        run: watchdog::lost_cpu,
     },
     Verb {
         name: "watchdog",

@@ -4,8 +4,7 @@
 //! for tests, and in a model; *kit* in the soak, its oracles, the suites of conformance and the fuzz targets; a *chore*
 //! in `xtask`; *product* elsewhere. Examples are counted separately.
 
-use crate::tidy::circles;
-use crate::tidy::tree::{File, Rust, Tree};
+use crate::tidy::{File, Rust, Tree, circles};
 use crate::{Result, shell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

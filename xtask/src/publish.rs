@@ -1,9 +1,15 @@
-//! `package` and `msrv`: each crate can be published, and builds with the oldest compiler that its manifest promises.
+//! The crates outside of the workspace: `package` and `msrv`, each crate can be published, and builds with the oldest compiler
+//! that its manifest promises; and `outside`, they are used by other packages. Nothing is published.
 //!
-//! Neither publishes anything.
+//! `outside` checks that a scheduler and a device in a package of their own, written by the recipe of CONTRIBUTING.md, pass
+//! their kits; that a crate without features compiles alone and beside it; and that a program of eight lines is small. The
+//! manifest and the test are the code blocks of the recipe, and the sources are the examples that it tells the reader to copy.
+//! The versions of dependencies are those of the workspace, so that nothing is downloaded. The small program is like a first
+//! program of a user: the crates that it compiles, the CPU time of its first build, and its size are checked.
 
-use crate::shell::{Cmd, root, target_dir};
+use crate::shell::{Cmd, cpu_of_programs, root, target_dir};
 use crate::{Result, toolchains};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -125,6 +131,193 @@ fn rust_version(manifest: &str) -> Option<&str> {
     line.split('"').next()
 }
 
+const RECIPE: &str = "\n## A scheduler or a device elsewhere\n";
+/// The examples that the recipe tells the reader to copy.
+const SPECIMENS: [&str; 2] = ["own_device", "own_scheduler"];
+/// The source of `blkmq` in the recipe, once there is a release.
+const VERSION: &str = "version = \"0.1\"";
+
+/// The rest of the package's manifest. Built to be checked, not to be fast.
+const PACKAGE: &str = "[workspace]\nmembers = ['slim']\n\n[package]\nname = \"mine\"\nedition = \"2024\"\n\n\
+                       [profile.test]\nopt-level = 0\ndebug = false\n\n";
+
+/// A crate that names the errors of devices and schedulers that features add.
+const SLIM: &str = "\
+pub fn missing(text: &str) -> Option<&'static str> {
+    match blkmq::open(text) {
+        Err(blkmq::OpenError::Description(blkmq::DeviceError::LeftOut { feature, .. })) => Some(feature),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_device_that_is_left_out_names_its_feature() {
+    let texts = [\"null\", \"faults,late=0.1:disk\", \"nbd+unix:///?socket=/no\", \"rbd:p/i\", \"stripe:[null][null]\"];
+    let features = [\"models\", \"models\", \"nbd\", \"rbd\", \"layers\"];
+    assert_eq!(texts.map(missing), features.map(Some));
+}
+
+#[test]
+fn a_scheduler_that_is_left_out_names_its_feature() {
+    for name in [\"kyber\", \"bfq\"] {
+        let error = blkmq::scheduler(name).expect_err(name).to_string();
+        assert!(error.ends_with(&format!(\"the feature '{name}' of blkmq adds it\")), \"{error}\");
+    }
+}
+";
+/// Tests in it.
+const SLIM_TESTS: u32 = 2;
+
+/// A folder outside of the workspace, removed afterwards.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `cargo xtask outside`
+///
+/// # Errors
+/// If the package does not build or a kit finds a fault.
+pub(crate) fn outside(args: &[String]) -> Result<()> {
+    if let Some(arg) = args.first() {
+        return Err(format!("outside takes no argument, got {arg}").into());
+    }
+    let name = format!("blkmq-outside-{}", std::process::id());
+    let folder = Folder(env::temp_dir().join(name));
+    let page = fs::read_to_string(root().join("CONTRIBUTING.md"))?;
+    write(&folder.0, &page)?;
+    let cargo = |verb: &str| {
+        // Separate from other builds, so that they need not wait; kept, so that the next build is short.
+        Cmd::new(&format!("cargo {verb} --offline --quiet --manifest-path"))
+            .arg(folder.0.join("Cargo.toml").to_string_lossy())
+            .env("CARGO_TARGET_DIR", target_dir().join("outside").to_string_lossy())
+    };
+    let passed = cargo("test --workspace --tests").run_tests()?;
+    cargo("check --package slim").run()?;
+    println!("outside: {passed} kits and tests passed");
+    let expected = SPECIMENS.len() as u32 + SLIM_TESTS;
+    if passed != expected {
+        return Err(format!("{expected} kits and tests should have run").into());
+    }
+    check_small(&folder.0)
+}
+
+/// Makes the package that the recipe describes.
+fn write(folder: &Path, page: &str) -> Result<()> {
+    let (dependencies, test) = (block(page, "toml")?, block(page, "rust")?);
+    let here = format!("path = '{}'", root().join("crates/blkmq").display());
+    let manifest = PACKAGE.to_owned() + &dependencies.replace(VERSION, &here);
+    for name in ["src", "tests", "slim/src"] {
+        fs::create_dir_all(folder.join(name))?;
+    }
+    let slim = format!(
+        "[package]\nname = \"slim\"\nedition = \"2024\"\n\n[dependencies]\nblkmq = {{ {here}, default-features = false }}\n"
+    );
+    fs::write(folder.join("slim/Cargo.toml"), slim)?;
+    fs::write(folder.join("slim/src/lib.rs"), SLIM)?;
+    fs::write(folder.join("Cargo.toml"), manifest)?;
+    fs::write(folder.join("tests/kit.rs"), test)?;
+    fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock"))?;
+    let modules = SPECIMENS.map(|name| format!("pub mod {name};\n"));
+    fs::write(folder.join("src/lib.rs"), modules.concat())?;
+    for name in SPECIMENS.map(|name| format!("{name}.rs")) {
+        let example = root().join("crates/blkmq/examples").join(&name);
+        fs::copy(example, folder.join("src").join(name))?;
+    }
+    Ok(())
+}
+
+/// The recipe's block in `language`, without its indentation.
+fn block(page: &str, language: &str) -> Result<String> {
+    let (_, recipe) = page.split_once(RECIPE).ok_or("CONTRIBUTING.md has no such recipe")?;
+    let recipe = recipe.split("\n## ").next().unwrap_or(recipe);
+    let fence = format!("```{language}");
+    let mut lines = recipe.lines().skip_while(|line| line.trim() != fence);
+    let first = lines.next().ok_or_else(|| format!("the recipe has no block in {language}"))?;
+    let indent = first.len() - first.trim_start().len();
+    let inside = lines.take_while(|line| line.trim() != "```");
+    Ok(inside.map(|line| format!("{}\n", line.get(indent..).unwrap_or_default())).collect())
+}
+
+const PROGRAM: &str = "\
+use blkmq::prelude::*;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let disk = blkmq::open(\"uring:disk.img,size=16\")?.start(\"mq-deadline\")?;
+    let (result, page) = disk.blocking()?.call(Io::read(Bytes(0), AlignedBuf::new(4096)))?;
+    println!(\"{result:?} {page:?}\");
+    Ok(())
+}
+";
+
+/// The most bytes of the stripped program: 3 % above its size with rustc 1.95.
+const MOST: u64 = 1_537_000;
+
+/// The crates from outside that it compiles.
+const CRATES: &[&str] = &[
+    "bitflags",
+    "cfg_aliases",
+    "cfg_if",
+    "crossbeam_utils",
+    "io_uring",
+    "libc",
+    "nix",
+    "sync_wrapper",
+];
+
+/// Builds the program from scratch.
+///
+/// # Errors
+/// If it does not build, is too large, or compiles an unexpected external crate.
+fn check_small(folder: &Path) -> Result<()> {
+    let folder = folder.join("small");
+    fs::create_dir_all(folder.join("src"))?;
+    let library = root().join("crates/blkmq");
+    let manifest = format!(
+        "[workspace]\n\n[package]\nname = \"small\"\nedition = \"2024\"\n\n[dependencies]\nblkmq = {{ path = '{}' }}\n\n\
+         [profile.release]\nstrip = true\n",
+        library.display()
+    );
+    fs::write(folder.join("Cargo.toml"), manifest)?;
+    fs::write(folder.join("src/main.rs"), PROGRAM)?;
+    fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock"))?;
+    let target = target_dir().join("outside/small");
+    let cargo = |verb: &str| {
+        Cmd::new(&format!("cargo {verb} --offline --manifest-path"))
+            .arg(folder.join("Cargo.toml").to_string_lossy())
+            .env("CARGO_TARGET_DIR", target.to_string_lossy())
+            // Not the flags of this workspace, which align functions for its measurements.
+            .env("RUSTFLAGS", "")
+    };
+    let tree =
+        cargo("tree --edges normal,build --prefix none --no-dedupe --format {lib}").output()?;
+    let found: BTreeSet<&str> = tree.lines().filter(|name| is_outside(name)).collect();
+    if !found.iter().eq(CRATES) {
+        return Err(format!("a small program compiles {found:?}, known are {CRATES:?}").into());
+    }
+    if target.exists() {
+        fs::remove_dir_all(&target)?;
+    }
+    let before = cpu_of_programs();
+    cargo("build --release --quiet").run()?;
+    let cpu = cpu_of_programs() - before;
+    let bytes = fs::metadata(target.join("release/small"))?.len();
+    println!(
+        "outside: a small program takes {cpu:.0} s of CPU time to build at first, has {bytes} bytes, and compiles {} crates \
+         from outside",
+        CRATES.len()
+    );
+    if bytes <= MOST { Ok(()) } else { Err(format!("at most {MOST} bytes are accepted").into()) }
+}
+
+/// Returns whether a library is external. The program itself has no library.
+fn is_outside(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with("blkmq")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,5 +347,24 @@ mod tests {
     fn an_argument_is_refused() {
         assert!(package(&["blkmq".to_owned()]).is_err());
         assert!(msrv(&["1.70".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn blocks_of_the_recipe_are_found_and_no_others() {
+        let page = "```toml\nno\n```\n\n## A scheduler or a device elsewhere\n\n1. x:\n\n   ```toml\n   \
+                    [a]\n\n     b\n   ```\n\n## C\n\n```rust\nno\n```\n";
+        assert_eq!(block(page, "toml").unwrap(), "[a]\n\n  b\n");
+        assert!(block(page, "rust").is_err());
+        assert!(block("", "toml").is_err());
+    }
+
+    #[test]
+    fn the_recipe_names_what_is_copied() {
+        let page = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+        let (_, recipe) = page.split_once(RECIPE).unwrap();
+        for name in SPECIMENS {
+            assert!(recipe.contains(&format!("`crates/blkmq/examples/{name}.rs`")), "{name}");
+        }
+        assert_eq!(block(&page, "toml").unwrap().matches(VERSION).count(), 2);
     }
 }

@@ -9,7 +9,6 @@
 //! No step fails because a figure is low: machines differ and neighbours disturb. A benchmark that does not run, or
 //! that counts no I/O, does fail.
 
-mod figures;
 mod instructions;
 mod pairs;
 mod report;
@@ -18,7 +17,7 @@ pub(super) mod threads;
 use crate::Result;
 use crate::measurement::Machine;
 use crate::shell::{BLKMQ, Cmd, build, build_program, is_installed, parse_json};
-use figures::{Cell, Figures, Fio, Workload};
+use report::{Cell, Figures, Fio, Workload};
 use std::path::PathBuf;
 
 pub(crate) const HELP: &str = "usage: cargo xtask bench [--test-size] [--out DIR]

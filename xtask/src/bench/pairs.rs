@@ -8,7 +8,7 @@
 //! machine.
 
 use super::SCHEDULERS;
-use super::figures::median;
+use super::report::median;
 use crate::Result;
 use crate::shell::{BLKMQ, Cmd, is_installed, parse_json, target_dir};
 use serde_json::Value;

@@ -3,9 +3,9 @@
 
 use super::{Folder, Outcome};
 use crate::Result;
-use crate::ceph::{Cluster, missing};
 use crate::fio::pause;
 use crate::nbd::Server;
+use crate::rbd::{Cluster, missing};
 use crate::shell::{BLKMQ, Cmd, is_installed};
 use serde_json::Value;
 use std::fs::{self, File};

@@ -5,9 +5,8 @@
 //! in two exports, with settings from the command line or from a table. Every round measures all rows; the first row is the
 //! reference for the others. The table has medians over the rounds, and the aims.
 
-use super::{alone, both, check_programs, engine, filled};
+use super::{Cluster, alone, both, check_programs, engine, filled};
 use crate::Result;
-use crate::ceph::Cluster;
 use crate::fio::{Figures, median};
 use crate::measurement::number;
 use crate::nbd::Server;

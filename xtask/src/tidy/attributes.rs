@@ -1,7 +1,7 @@
 //! The attributes of a crate: that it needs no operating system, and that it has no `unsafe`.
 
 use super::banned::words;
-use super::tree::{File, Finding, Tree};
+use super::{File, Finding, Tree};
 
 /// Policies and nouns are pure because they cannot name a clock, a thread or a random map.
 const NO_STD: [&str; 2] = ["core", "sched"];

@@ -4,7 +4,7 @@
 //! nor one file from another.
 
 use super::source::is_word;
-use super::tree::{File, Finding, Tree};
+use super::{File, Finding, Tree};
 
 /// One ban: the names, the places where they are still allowed, and the remedy.
 struct Ban {

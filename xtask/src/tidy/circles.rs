@@ -4,7 +4,7 @@
 //! re-exports if there are any. Parents and their children may use each other, as modules are meant to. So those edges
 //! do not count, and neither do paths that end at the crate's root.
 
-use super::tree::{Finding, Rust, Tree};
+use super::{Finding, Rust, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A crate's files by module path: `["elevator", "merging"]` for `src/elevator/merging.rs`, and nothing for the root.

@@ -4,7 +4,7 @@
 //! the uses of these modules, since the step `product` of CI builds without them; this rule checks their declarations,
 //! and which crates enable the feature.
 
-use super::tree::{File, Finding, Tree};
+use super::{File, Finding, Tree};
 
 const GATE: &str = "#[cfg(feature = \"compare\")]";
 

@@ -7,7 +7,7 @@
 //! The reason of an external dependency is a comment on the line directly above, in `[workspace.dependencies]` of the root
 //! manifest. Members inherit their dependencies from there, so no crate can add one without a reason.
 
-use super::tree::{File, Finding, Tree};
+use super::{File, Finding, Tree};
 use crate::Result;
 use serde_json::Value;
 use std::process::Command;

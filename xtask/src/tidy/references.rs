@@ -10,7 +10,7 @@
 //!
 //! A policy or device is one file, one page and one registry line; the last rule finds the line without a page.
 
-use super::tree::{File, Finding, Tree};
+use super::{File, Finding, Tree};
 use std::collections::BTreeSet;
 
 const SPEC: &str = "docs/spec/";

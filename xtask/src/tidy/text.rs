@@ -8,7 +8,7 @@
 //! *who*, *somebody*, *nobody* and the like, and clauses without a noun (*what is due*). English sometimes needs them, so
 //! there is a limit for each crate instead of a ban. No other property of a sentence is judged.
 
-use super::tree::{File, Finding, Tree};
+use super::{File, Finding, Tree};
 use std::collections::BTreeMap;
 
 /// Folders at the root of a developer's machine.

@@ -7,7 +7,7 @@
 
 use super::plan::Row;
 use crate::Result;
-use crate::bench::figures::{check, jobs, median};
+use crate::bench::report::{check, jobs, median};
 use serde_json::Value;
 use std::fmt;
 

@@ -5,7 +5,7 @@
 //! Each I/O takes the client as long as the server, plus the time of the socket. The client's time is fio's `lat`: its
 //! `clat` begins when the request has been sent, and the server may have it by then.
 
-use super::dashboards::get;
+use super::page::get;
 use crate::Result;
 use crate::fio::{self, Fio};
 use crate::interop::Outcome;

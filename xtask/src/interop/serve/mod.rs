@@ -1,7 +1,6 @@
 //! NBD: real clients against the server of the example `nbd_server`, and against `blkmqd`, also over TLS, with certificates
 //! made by openssl. Checks that hold for any server are made with both.
 
-mod dashboards;
 mod disks;
 mod figures;
 mod live;
@@ -13,12 +12,11 @@ use crate::Result;
 use crate::nbd::Server;
 use crate::serve::{self, attacks, ceilings, endurance, shares};
 use crate::shell::{BLKMQD, Cmd, is_installed, parse_json};
-pub(super) use dashboards::{dashboards, prometheus, rules};
 pub(super) use disks::{cut, ext4, lists, read_only, thin};
 pub(super) use figures::{counted, figures, latencies, metrics};
 pub(super) use live::{all_succeeded, changed, goes_on, killed, load, reconnects, stuck, verified};
-pub(super) use page::page;
 pub(crate) use page::screenshots;
+pub(super) use page::{dashboards, page, prometheus, rules};
 pub(super) use scenes::scenes;
 use serde_json::Value;
 use std::fs::{self, File};

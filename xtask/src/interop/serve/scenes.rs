@@ -5,9 +5,8 @@
 //! in the metrics; the figures of page, `top`, `stat` and metrics agree; and the page is checked in both schemes, on a
 //! wide and a narrow screen, without an error in the console.
 
-use super::dashboards::get;
 use super::figures::value;
-use super::page::CONTRAST;
+use super::page::{CONTRAST, get};
 use crate::Result;
 use crate::fio::{Fio, pause};
 use crate::interop::Outcome;
