@@ -31,7 +31,7 @@ const KIT: [&str; 6] = [
 ];
 /// The soak and its oracles: files and folders of the laboratory without a part in the generator of loads.
 const SOAK: &str =
-    "soak draw scenario load subject planted oracle violation ledger contents durable order rates";
+    "soak draw scenario load subject planted oracle violation ledger contents durable order limits";
 
 /// A column of the table.
 #[derive(Clone, Copy, PartialEq, Eq)]

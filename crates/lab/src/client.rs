@@ -1,5 +1,5 @@
-//! The programs of virtual CPUs: [`Client`], the port for workloads; and [`Stamp`], the payload of I/Os in the laboratory,
-//! and the mark by which reads recognize it on a device that stores data.
+//! The programs of virtual CPUs: [`Client`], the port for workloads; and [`Stamp`], the payload of I/Os in the
+//! laboratory, and the mark by which reads recognize it on a device that stores data.
 //!
 //! A buffer would be mostly ballast. A stamp generates the bytes of a write when a device reads them: each sector
 //! begins and ends with the write's key and the sector's number, and the bytes in between are not written. For a read

@@ -1,5 +1,5 @@
-//! A virtual CPU under the oracles, with its client and the turns that it takes; and [`Body`], the common part of every virtual
-//! CPU: a submitter, habits, a state, and the costs of actions.
+//! A virtual CPU under the oracles, with its client and the turns that it takes; and [`Body`], the common part of every
+//! virtual CPU: a submitter, habits, a state, and the costs of actions.
 //!
 //! A turn is the work of a thread between two moments at which other threads could interleave: take completions, push
 //! a batch and flush it, poll, and decide whether to continue, wait or park. A call into the engine takes no

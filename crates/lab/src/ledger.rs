@@ -7,8 +7,8 @@
 //! device, and the only permitted reason is a failed flush before it. A divided I/O is not cancelled.
 
 use crate::Payload;
-use crate::division::{Takes, may_be_shortened};
 use crate::durable::{Durable, Progress};
+use crate::limits::{Takes, may_be_shortened};
 use crate::violation::{Stage, Violation};
 use blkmq_core::{GroupId, HwQueue, IoError, IoFlags, IoResult, Limits, Op, SubmitterId};
 use blkmq_engine::{Completion, Io, WriteCache};

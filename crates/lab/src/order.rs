@@ -1,8 +1,9 @@
-//! Checks of the engine towards a policy and a device: the order of requests, consent to share them, and returns in time.
+//! Checks of the engine towards a policy and a device: the order of requests, consent to share them, and returns in
+//! time.
 //!
-//! Requests arrive on each hardware queue in the order of their picks. The order includes requests that the device refuses,
-//! since they wait ahead of all others, and requests that it requeues, since the policy picks them again, or they wait behind
-//! the requests picked by then. Flushes bypass the policy and must not be passed to this module.
+//! Requests arrive on each hardware queue in the order of their picks. The order includes requests that the device
+//! refuses, since they wait ahead of all others, and requests that it requeues, since the policy picks them again, or
+//! they wait behind the requests picked by then. Flushes bypass the policy and must not be passed to this module.
 //!
 //! The engine does not distinguish owners; the policy decides each time whether an I/O may join another owner's
 //! request. Its consent leaves a *seam*. Seams are collected per request in the recorder of the policy, and travel with
@@ -11,9 +12,9 @@
 //!
 //! A policy that waits names the event, a time or a completion; a completion is a reason to ask again in both cases
 //! ([`Pick`]). Tags, budgets and a busy device can be reasons not to ask. So [`Asking`] demands only that an idle
-//! device does not stay idle while a policy waits to be asked. A hardware queue must be visited at the time that its device
-//! names, and 3 ms after RESOURCE. Any thread may visit it earlier. If the visit is much later, I/Os wait for no reason
-//! (`spec/framework.md` section 16, points 6 and 8).
+//! device does not stay idle while a policy waits to be asked. A hardware queue must be visited at the time that its
+//! device names, and 3 ms after RESOURCE. Any thread may visit it earlier. If the visit is much later, I/Os wait for no
+//! reason (`spec/framework.md` section 16, points 6 and 8).
 
 use crate::ledger::{Bio, Seen};
 use crate::violation::Violation;

@@ -1,5 +1,5 @@
-//! The queue under test, with witnesses around its policy and its device: they report to the oracle which requests are picked,
-//! arrive and return, and change nothing.
+//! The queue under test, with witnesses around its policy and its device: they report to the oracle which requests are
+//! picked, arrive and return, and change nothing.
 //!
 //! The recorder around a policy notes where requests were joined. The witness around a device checks the handling of a
 //! failed request that several owners share: it must be offered again as runs, one after another, each of the leading

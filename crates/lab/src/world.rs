@@ -1,12 +1,12 @@
-//! Virtual time: CPUs take turns at one queue, one event after another, and an operator changes its plan while I/O runs, or
-//! freezes or quiesces it for a while.
+//! Virtual time: CPUs take turns at one queue, one event after another, and an operator changes its plan while I/O
+//! runs, or freezes or quiesces it for a while.
 //!
 //! The world knows the time of each CPU's next turn, and which CPUs sleep. It has no clock, no thread and no
 //! randomness of its own: the same subject and plans give the same run, event by event. The work of a turn is in
 //! `cpu.rs`; the conditions that must hold after it, in `oracle.rs`.
 //!
-//! One change of the operator follows another; each is drawn from the seed at its time, and stepped as the runtime steps it.
-//! Their number is limited, so that the run can end.
+//! One change of the operator follows another; each is drawn from the seed at its time, and stepped as the runtime
+//! steps it. Their number is limited, so that the run can end.
 
 use crate::cpu::{Costs, Cpu, Plan, Turn};
 use crate::oracle::{Evidence, Oracle};

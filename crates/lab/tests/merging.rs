@@ -1,12 +1,13 @@
-//! The purpose of combining: contention costs no merges (`spec/history.md` section 2, decision 0002) and keeps the elevator's
-//! order at the device (`spec/framework.md` section 15); and its cost on a disk, against one lock without contention.
+//! The purpose of combining: contention costs no merges (`spec/history.md` section 2, decision 0002) and keeps the
+//! elevator's order at the device (`spec/framework.md` section 15); and its cost on a disk, against one lock without
+//! contention.
 //!
 //! 64 submitters write sequentially, 4 KiB at a time, each to its own region. In Linux the series that parked requests
 //! under contention lost 72.9 % on this workload, because parked requests could not merge. Here the same arrivals are
 //! run twice: with CPUs caught in a run at random, and by one thread that is never caught.
 //!
-//! On the disk the device is the bottleneck, and some orders are faster than others: a microsecond's difference between two
-//! arrivals changes rates by some percent either way, from seed to seed. So rates are summed over several seeds.
+//! On the disk the device is the bottleneck, and some orders are faster than others: a microsecond's difference between
+//! two arrivals changes rates by some percent either way, from seed to seed. So rates are summed over several seeds.
 //!
 //! Dispatching one request at a time can turn 1-2-3-4 into 1-3-2-4. That needs two threads between two requests of one
 //! collection, where the engine calls no plug-in; so it cannot be shown here, in virtual time.

@@ -1,5 +1,5 @@
-//! Seeds in virtual time: every parameter of a run is drawn from its seed, and every oracle checks the run. The soak can fail:
-//! each planted bug is found, and its shrunk failure is small and repeatable.
+//! Seeds in virtual time: every parameter of a run is drawn from its seed, and every oracle checks the run. The soak
+//! can fail: each planted bug is found, and its shrunk failure is small and repeatable.
 
 use blkmq_core::Instant;
 use blkmq_engine::{Access, CancelStats, DispatchMode, KickMode, LockStats, WriteCache};

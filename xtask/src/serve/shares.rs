@@ -1,15 +1,15 @@
-//! Shares and latencies of real clients in real time: the server, the network protocol and the clients are real, so that the
-//! figures include their wake-ups, copies and processor time.
+//! Shares and latencies of real clients in real time: the server, the network protocol and the clients are real, so
+//! that the figures include their wake-ups, copies and processor time.
 //!
-//! `serve-isolation`: on a file and on models, with default settings. Two clients of exports with the weights 300 and 100 load
-//! a device as much as they can; their shares of the bytes are compared with those of the weights. Then a client with one read
-//! at a time is measured alone, beside two clients that write as much as they can, and again with a latency goal. No figure of
-//! a device is configured.
+//! `serve-isolation`: on a file and on models, with default settings. Two clients of exports with the weights 300 and
+//! 100 load a device as much as they can; their shares of the bytes are compared with those of the weights. Then a
+//! client with one read at a time is measured alone, beside two clients that write as much as they can, and again with
+//! a latency goal. No figure of a device is configured.
 //!
-//! `serve-floors`: a tenant with a floor beside one that floods the model of a cloud disk. The loads, the scheduler and the
-//! limits are those of `crates/lab/tests/cloud.rs`, which runs them in virtual time: A keeps 128 I/Os of 1 MiB in flight, B has
-//! one at a time, 100 reads and 100 writes a second. The limits are the measured figures of a repaired kernel. B is measured
-//! alone as well, to show how much of the time is not due to A.
+//! `serve-floors`: a tenant with a floor beside one that floods the model of a cloud disk. The loads, the scheduler and
+//! the limits are those of `crates/lab/tests/reservations.rs`, which runs them in virtual time: A keeps 128 I/Os of 1
+//! MiB in flight, B has one at a time, 100 reads and 100 writes a second. The limits are the measured figures of a
+//! repaired kernel. B is measured alone as well, to show how much of the time is not due to A.
 
 use crate::Result;
 use crate::fio::{Figures, Fio, pause};

@@ -5,8 +5,8 @@
 //! log's requests in figures, so that the two can be compared: their order, the seek distances, and the waiting times.
 //!
 //! A rerun keeps the arrivals: their times, operations and sectors; the device is simulated. An I/O arrives when it was
-//! inserted or joined a held request; I/Os that merged in a plug arrive as one. No arrival waits for an earlier I/O, since the
-//! log does not record why an I/O came at its time.
+//! inserted or joined a held request; I/Os that merged in a plug arrive as one. No arrival waits for an earlier I/O,
+//! since the log does not record why an I/O came at its time.
 //!
 //! An [`ElevatorLog`] is filled through [`Observation`](crate::observe::Observation), in real or in virtual time;
 //! [`ElevatorLog::bytes`] encodes it, and [`Log`] decodes the bytes. `blkmq-trace` has the format and the recorder,

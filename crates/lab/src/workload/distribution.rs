@@ -4,8 +4,8 @@
 //! is the hottest) and scatter ranks over the region with a fixed [`Permutation`], as fio does with a hash, so that hot
 //! blocks are not neighbours that merge. Unlike a hash, a permutation never puts two ranks on one block, so the share
 //! of the hottest blocks is exactly the formula's. A *centre* shifts all blocks, wrapping at the end of the region, so
-//! that the hottest block lies there. Zones, fio's `zoned` and `zoned_abs`, are shares of the I/Os that go to parts of the
-//! region, in their order; they are not scattered.
+//! that the hottest block lies there. Zones, fio's `zoned` and `zoned_abs`, are shares of the I/Os that go to parts of
+//! the region, in their order; they are not scattered.
 
 use super::Permutation;
 use blkmq_core::Rng;

@@ -1,5 +1,5 @@
-//! The parts of an I/O besides its place: [`Filler`], the buffers of a thread that writes, and [`Prios`], the priority of each
-//! I/O of a job, drawn where a part of them has another one than the job.
+//! The parts of an I/O besides its place: [`Filler`], the buffers of a thread that writes, and [`Prios`], the priority
+//! of each I/O of a job, drawn where a part of them has another one than the job.
 
 use super::{CmdPrio, Contents, DedupeMode, Direction, Job, PerDirection};
 use blkmq_core::{IoPrio, Rng, SECTOR_SIZE};

@@ -2,10 +2,11 @@
 //! writes carry, logs, and files.
 //!
 //! Storage that compresses or deduplicates would hardly store zeroes. So the buffers of unverified writes begin with
-//! random bytes as fio's do, and a few bytes of each sector change with each write. Files are parts of the device, each with
-//! its own region, and the order in which a thread visits them. Not here: the choice of the I/Os with a priority (`filler.rs`);
-//! logs themselves, which are written by the code that drives a worker, from its [`Journal`](super::Journal); and names and
-//! paths of files: the code that opens files decides where on the device each lies.
+//! random bytes as fio's do, and a few bytes of each sector change with each write. Files are parts of the device, each
+//! with its own region, and the order in which a thread visits them. Not here: the choice of the I/Os with a priority
+//! (`filler.rs`); logs themselves, which are written by the code that drives a worker, from its
+//! [`Journal`](super::Journal); and names and paths of files: the code that opens files decides where on the device
+//! each lies.
 
 use super::verify::Pattern;
 use blkmq_core::{IoPrio, Nanos, Rng};

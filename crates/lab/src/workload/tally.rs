@@ -1,5 +1,5 @@
-//! The counts of one thread of a job, with its depths and batch sizes in fio's classes, and the minimum rate that they must
-//! reach, fio's `rate_min` and `rate_iops_min`: a thread that falls below it ends with an error.
+//! The counts of one thread of a job, with its depths and batch sizes in fio's classes, and the minimum rate that they
+//! must reach, fio's `rate_min` and `rate_iops_min`: a thread that falls below it ends with an error.
 //!
 //! Plain counts and times, in integers; the report interprets them.
 

@@ -1,18 +1,19 @@
-//! The order in which a pass visits the blocks of a region: once each, scattered ([`Permutation`]) or wherever the last I/O has
-//! left blocks free ([`Cover`]); and in one zone after the other, with gaps between them, fio's `zonemode=strided`.
+//! The order in which a pass visits the blocks of a region: once each, scattered ([`Permutation`]) or wherever the last
+//! I/O has left blocks free ([`Cover`]); and in one zone after the other, with gaps between them, fio's
+//! `zonemode=strided`.
 //!
-//! fio records the blocks that a random job has visited in a bitmap, or uses an LFSR instead. For blocks of one length a
-//! permutation of `0..n` needs no memory. A number is split into a low digit of three quarters of its bits and a high digit.
-//! The low digit is shifted by a multiple of the high one and scrambled by steps that can be undone (odd multiplications and
-//! xor-shifts modulo a power of two); then the high digit is shifted by a hash of the low one, modulo the number of high
-//! digits. Both steps can be undone, so the whole is a bijection, of a range that is at most one low digit longer than `n`. A
-//! result that is not below `n` is mapped once more, which keeps it a bijection of `0..n`. Counting through it visits every
-//! number once, nothing is stored, and steps do not depend on each other, so a CPU overlaps them. It scatters well enough for
-//! workloads. It is no cipher.
+//! fio records the blocks that a random job has visited in a bitmap, or uses an LFSR instead. For blocks of one length
+//! a permutation of `0..n` needs no memory. A number is split into a low digit of three quarters of its bits and a high
+//! digit. The low digit is shifted by a multiple of the high one and scrambled by steps that can be undone (odd
+//! multiplications and xor-shifts modulo a power of two); then the high digit is shifted by a hash of the low one,
+//! modulo the number of high digits. Both steps can be undone, so the whole is a bijection, of a range that is at most
+//! one low digit longer than `n`. A result that is not below `n` is mapped once more, which keeps it a bijection of
+//! `0..n`. Counting through it visits every number once, nothing is stored, and steps do not depend on each other, so a
+//! CPU overlaps them. It scatters well enough for workloads. It is no cipher.
 //!
-//! With several lengths the next free block depends on all I/Os before, so there is a bit for each block: fio's random map.
-//! Above the bits are levels of summaries: a bit there says that all 64 bits below are set. So the next free block is found in
-//! a few steps, however full the map is.
+//! With several lengths the next free block depends on all I/Os before, so there is a bit for each block: fio's random
+//! map. Above the bits are levels of summaries: a bit there says that all 64 bits below are set. So the next free block
+//! is found in a few steps, however full the map is.
 
 use blkmq_core::{Rng, SECTOR_SIZE};
 

@@ -1,5 +1,5 @@
-//! Floors without any setting for the device: each second of a floor is kept, or reported as missed, on devices with promises
-//! and loads that are drawn; and the part of its floor that a tenant gets in each second.
+//! Floors without any setting for the device: each second of a floor is kept, or reported as missed, on devices with
+//! promises and loads that are drawn; and the part of its floor that a tenant gets in each second.
 //!
 //! `BLKMQ_PROMISE_DRAWS=FROM..TO` runs other draws than those of the tests.
 

@@ -4,12 +4,11 @@
 //! `cargo test -p blkmq-lab --test all promises:: -- --include-ignored --nocapture` prints the rows of
 //! `docs/guarantees.md`.
 //!
-//! Where shares and rate cannot both be had, a [`Curve`] has mclock with bounds set by hand, from tight to loose, beside what it
-//! finds. The curves are those of the rows of [`CELLS`] and of `unlike.rs` with less than the promise; their tests compare
-//! them.
+//! Where shares and rate cannot both be had, a [`Curve`] has mclock with bounds set by hand, from tight to loose,
+//! beside what it finds. The curves are those of the rows of [`CELLS`] and of `unlike.rs` with less than the promise;
+//! their tests compare them.
 
 mod grid;
-mod learned_again;
 mod rig;
 mod unlike;
 

@@ -1,5 +1,5 @@
-//! Tenants that keep I/Os in flight on a modelled device, and the I/Os that each completes in each window. The device may be
-//! replaced, or stop answering for a while, in the middle of a run.
+//! Tenants that keep I/Os in flight on a modelled device, and the I/Os that each completes in each window. The device
+//! may be replaced, or stop answering for a while, in the middle of a run.
 
 use blkmq_core::{Instant, Nanos, Owner, Payload, SECTOR_SIZE};
 use blkmq_device::{MachineShape, registry as devices};

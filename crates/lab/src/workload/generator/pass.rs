@@ -1,4 +1,5 @@
-//! The passes of a stream over its region, the turns of several files, and streams that are drawn several I/Os at a time.
+//! The passes of a stream over its region, the turns of several files, and streams that are drawn several I/Os at a
+//! time.
 //!
 //! As in fio, a pass ends with the `size` of the job or with its file, and all passes together are `loops` times the
 //! `io_size`, or else the `size`. So an `io_size` below `size` ends within a pass, and a larger one begins another
@@ -6,9 +7,9 @@
 //! pass that `number_ios` did not end, further passes follow while the total is less than that `io_size`. A job that
 //! reads to verify has one pass at most, whatever its `io_size` and `loops` are.
 //!
-//! In a thread with several files each file has its own stream, and the streams take turns. Passes, `number_ios` and flushes
-//! are counted over all files; the stream of a file is one pass over its region. The positions of the files are not known
-//! here.
+//! In a thread with several files each file has its own stream, and the streams take turns. Passes, `number_ios` and
+//! flushes are counted over all files; the stream of a file is one pass over its region. The positions of the files are
+//! not known here.
 //!
 //! If the I/Os of a stream differ only in random offsets, no other decision is needed for an I/O, so several are drawn
 //! together.

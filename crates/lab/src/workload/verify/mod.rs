@@ -2,18 +2,21 @@
 //!
 //! A job that verifies works in blocks of `verify_interval` bytes. The data written into a block identifies the block
 //! and the write of it (`layout.rs`), a table remembers the latest write of each block (`table.rs`), and [`Verifier`]
-//! combines both for the code that drives a queue. Nothing here issues an I/O, owns a buffer, or knows the time.
+//! combines both, for one thread, for the code that drives a queue. Nothing here issues an I/O, owns a buffer, or knows
+//! the time.
 
 mod layout;
 mod options;
 mod table;
-mod verifier;
 
-use super::{BlockSize, Job, Rw};
-use blkmq_core::SECTOR_SIZE;
+use super::{BlockSize, Direction, Generator, GeneratorError, Job, NextIo, Rw};
+use blkmq_core::{IoFlags, IoPrio, IoResult, Op, SECTOR_SIZE};
+use layout::{Expect, Layout};
 pub use options::{Fault, Findings, Method, Mismatch, Pattern, PatternError, Verify, VerifyError};
+use std::collections::VecDeque;
+use std::ops::Range;
 pub use table::StateError;
-pub use verifier::Verifier;
+use table::{Place, Spans, Table};
 
 impl Job {
     /// Checks `verify` and its companions against the rest of the job.
@@ -80,6 +83,270 @@ impl Job {
 /// The greatest common divisor; 0 divides nothing and is ignored.
 fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Fills the blocks that a thread writes, checks those that it reads, and chooses the blocks to be read back.
+///
+/// # Contract
+///
+/// Before each I/O of the thread, from the [`Generator`] or from [`next_check`](Self::next_check), the caller asks
+/// [`admits`](Self::admits) until the answer is yes; then it calls [`begin`](Self::begin), and [`end`](Self::end)
+/// exactly once when the I/O has ended or was not taken. So no two I/Os are ever in flight to one block, and the data
+/// that a read must find is known. No other thread may write to the thread's region in the meantime.
+///
+/// Memory: 4 bytes for each block of the region, which count from when they are first touched. Time: O(blocks) of an
+/// I/O, besides its bytes.
+#[derive(Clone, Debug)]
+pub struct Verifier {
+    layout: Layout,
+    table: Table,
+    verify: Verify,
+    /// Whether the job itself writes. A job that only reads accepts any generation.
+    writes: bool,
+    prio: IoPrio,
+    /// The positions of blocks in the regions.
+    spans: Spans,
+    /// Sectors in a block.
+    block: u32,
+    /// The number of blocks that are read back together, without a backlog.
+    portion: usize,
+    /// The next block to read back, without a backlog.
+    cursor: usize,
+    /// With a backlog: blocks that were written and not yet read back, in the portions in which they were written.
+    backlog: VecDeque<Range<usize>>,
+    findings: Findings,
+    /// Whether the table is that of an earlier run (`verify_state_load`).
+    restored: bool,
+}
+
+impl Verifier {
+    /// A verifier for thread `thread` of `job` on a device of `device_bytes`; `None` if the job does not verify.
+    ///
+    /// # Errors
+    /// As [`Generator::new`].
+    pub fn new(job: &Job, thread: u32, device_bytes: u64) -> Result<Option<Self>, GeneratorError> {
+        job.validate().map_err(GeneratorError::Job)?;
+        let mut regions = job.regions(thread, device_bytes).map_err(GeneratorError::Region)?;
+        let has_runs = Direction::ALL.iter().any(|way| job.percentage_random[*way] < 100);
+        if job.strided.is_some() || job.hole != 0 || job.run > 1 || has_runs {
+            // Zones, runs, and I/Os with holes go beyond the size.
+            regions.iter_mut().for_each(|region| region.size = region.room);
+        }
+        let Some(verify) = job.verify.clone() else { return Ok(None) };
+        let interval = verify.interval.unwrap_or_else(|| job.io_unit());
+        let longest = job.bs[Direction::Write].max() / job.bs[Direction::Write].min().max(1);
+        let portion = longest * job.bs[Direction::Write].min() / interval;
+        let spans = Spans::new(&regions, interval);
+        let writes = !matches!(job.rw, Rw::Read | Rw::RandRead);
+        Ok(Some(Self {
+            layout: Layout {
+                method: verify.method,
+                pattern: verify.pattern.clone(),
+                randseed: job.randseed,
+            },
+            // A job that only reads knows no generations except those of an earlier run, and its I/Os need not wait for
+            // each other.
+            table: Table::new(if writes || verify.state_load { spans.blocks() } else { 0 }),
+            writes,
+            verify,
+            prio: job.prio,
+            spans,
+            block: interval / SECTOR_SIZE,
+            portion: portion.max(1) as usize,
+            cursor: 0,
+            backlog: VecDeque::new(),
+            findings: Findings::default(),
+            restored: false,
+        }))
+    }
+
+    /// The results so far.
+    #[must_use]
+    pub fn findings(&self) -> &Findings {
+        &self.findings
+    }
+
+    /// Returns whether the job must end now (`verify_fatal`).
+    #[must_use]
+    pub fn is_fatal(&self) -> bool {
+        self.verify.fatal && self.findings.errors > 0
+    }
+
+    /// Returns whether the job writes nothing and only checks (`verify_only`).
+    #[must_use]
+    pub fn is_only(&self) -> bool {
+        self.verify.only
+    }
+
+    /// The state of each block, as bytes for [`restore`](Self::restore), if the job wants it saved
+    /// (`verify_state_save`).
+    #[must_use]
+    pub fn state(&self) -> Option<Vec<u8>> {
+        self.verify.state_save.then(|| self.place().encode(self.table.generations()))
+    }
+
+    /// Returns whether a state of an earlier run is to be restored (`verify_state_load`).
+    #[must_use]
+    pub fn loads(&self) -> bool {
+        self.verify.state_load
+    }
+
+    /// From now on, each block must have the contents that it had when `state` was made.
+    ///
+    /// # Errors
+    /// If `state` is no state, or that of another job.
+    pub fn restore(&mut self, state: &[u8]) -> Result<(), StateError> {
+        self.table = Table::of(self.place().decode(state)?);
+        self.restored = true;
+        Ok(())
+    }
+
+    fn place(&self) -> Place {
+        let blocks = self.table.len() as u64;
+        Place {
+            block: self.block,
+            start: self.spans.start(),
+            randseed: self.layout.randseed,
+            blocks,
+        }
+    }
+
+    /// Marks all I/Os of `ios` as done by an earlier run (`verify_only`), unless the state of that run is known.
+    pub fn replay(&mut self, ios: &mut Generator) {
+        if self.restored {
+            return;
+        }
+        loop {
+            let Some(io) = ios.next() else {
+                if ios.next_loop() {
+                    continue;
+                }
+                return;
+            };
+            let blocks = self.blocks(&io);
+            match io.op {
+                Op::Write => {
+                    self.table.claim_write(blocks.clone());
+                    self.table.written(blocks);
+                }
+                Op::Discard | Op::WriteZeroes => self.table.forget(blocks),
+                Op::Read | Op::Flush => {}
+            }
+        }
+    }
+
+    /// Returns whether `io` may leave. If false, an I/O in flight to the same blocks must end first.
+    #[must_use]
+    pub fn admits(&self, io: &NextIo) -> bool {
+        !self.writes || self.table.is_idle(self.blocks(io))
+    }
+
+    /// `io` leaves with `bytes`, which have its length, and are filled if it writes.
+    pub fn begin(&mut self, io: &NextIo, bytes: &mut [u8]) {
+        if !self.writes {
+            return;
+        }
+        let blocks = self.blocks(io);
+        if io.op != Op::Write {
+            return self.table.claim(blocks);
+        }
+        self.table.claim_write(blocks.clone());
+        for (number, block) in blocks.zip(bytes.chunks_exact_mut(self.block_bytes())) {
+            self.layout.fill(self.offset(number), self.table.generation(number), block);
+        }
+    }
+
+    /// `io` has ended; `bytes` are its data.
+    pub fn end(&mut self, io: &NextIo, result: IoResult, bytes: &[u8]) {
+        if io.op == Op::Read && result.is_ok() {
+            self.compare(self.blocks(io), bytes);
+        }
+        if !self.writes {
+            return;
+        }
+        let blocks = self.blocks(io);
+        match (io.op, result) {
+            (Op::Write, Ok(())) => {
+                self.table.written(blocks.clone());
+                if self.verify.backlog > 0 && self.verify.do_verify {
+                    self.backlog.push_back(blocks);
+                }
+            }
+            (Op::Read | Op::Flush, _) => self.table.release(blocks),
+            // A failed write may have been done in part, and trimmed blocks may read as any data.
+            (Op::Write | Op::Discard | Op::WriteZeroes, _) => self.table.forget(blocks),
+        }
+    }
+
+    /// Returns whether there are enough writes to read them back (`verify_backlog`).
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.verify.backlog > 0 && self.backlog.len() >= self.verify.backlog as usize
+    }
+
+    /// The next verifying read; `None` when all due blocks have been read back. A block that was read back is due again
+    /// only after another write.
+    pub fn next_check(&mut self) -> Option<NextIo> {
+        // A job that only reads has already checked its reads.
+        if !self.verify.do_verify || !self.writes {
+            return None;
+        }
+        let blocks = if self.verify.backlog > 0 {
+            self.backlog.pop_front()?
+        } else {
+            let next = self.table.take_due(self.cursor, self.portion);
+            // After the next writes, reading back starts over.
+            self.cursor = next.as_ref().map_or(0, |next| next.end);
+            next?
+        };
+        Some(NextIo {
+            op: Op::Read,
+            flags: IoFlags::SYNC,
+            prio: self.prio,
+            sectors: (blocks.len() as u32) * self.block,
+            sector: self.spans.sector(blocks.start),
+        })
+    }
+
+    fn compare(&mut self, blocks: Range<usize>, bytes: &[u8]) {
+        if self.layout.method == Method::Null {
+            return;
+        }
+        let len = self.block_bytes();
+        for (number, block) in blocks.zip(bytes.chunks_exact(len)) {
+            let expect = match (self.writes || self.restored).then(|| self.table.known(number)) {
+                None => Expect::Any,
+                Some(Some(generation)) => Expect::Generation(generation),
+                Some(None) => continue,
+            };
+            let offset = self.offset(number);
+            self.findings.verified += len as u64;
+            if let Err(fault) = self.layout.check(offset, expect, block) {
+                self.findings.errors += 1;
+                let (block, len) = (number as u64, len as u32);
+                self.findings.first.get_or_insert(Mismatch { offset, block, len, fault });
+            }
+        }
+    }
+
+    /// The blocks that `io` touches; none for a flush.
+    fn blocks(&self, io: &NextIo) -> Range<usize> {
+        if io.sectors == 0 {
+            return 0..0;
+        }
+        debug_assert!(io.sectors.is_multiple_of(self.block), "the interval divides every I/O");
+        let first = self.spans.block(io.sector);
+        first..first + (io.sectors / self.block) as usize
+    }
+
+    fn block_bytes(&self) -> usize {
+        (self.block * SECTOR_SIZE) as usize
+    }
+
+    /// The offset of a block in its file, in bytes: in another run, the file may be elsewhere on its device.
+    fn offset(&self, block: usize) -> u64 {
+        self.spans.sector_of_file(block) * u64::from(SECTOR_SIZE)
+    }
 }
 
 #[cfg(test)]
@@ -154,3 +421,6 @@ mod tests {
         assert_eq!(Method::parse("sha3"), None);
     }
 }
+
+#[cfg(test)]
+mod verifier_tests;

@@ -1,10 +1,10 @@
-//! The options of a job that verifies, with their errors, and its findings: the number of bytes compared, the number of wrong
-//! blocks, and the first wrong block.
+//! The options of a job that verifies, with their errors, and its findings: the number of bytes compared, the number of
+//! wrong blocks, and the first wrong block.
 //!
-//! fio's `verify_pattern` is a few bytes, repeated, in which the offset of the block may occur. A pattern is a sequence of
-//! parts: `0x` with hexadecimal digits, which are bytes in the written order; a decimal number, with as many bytes as it needs,
-//! lowest first; text in double quotes; `%o`, the offset of the block in bytes, as 8 bytes, lowest first; and the name of a file
-//! in single quotes, which stands for the file's bytes. The caller reads the file.
+//! fio's `verify_pattern` is a few bytes, repeated, in which the offset of the block may occur. A pattern is a sequence
+//! of parts: `0x` with hexadecimal digits, which are bytes in the written order; a decimal number, with as many bytes
+//! as it needs, lowest first; text in double quotes; `%o`, the offset of the block in bytes, as 8 bytes, lowest first;
+//! and the name of a file in single quotes, which stands for the file's bytes. The caller reads the file.
 
 use blkmq_core::SECTOR_SIZE;
 use std::fmt;

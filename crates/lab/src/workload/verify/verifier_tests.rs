@@ -1,6 +1,5 @@
 //! The verifier of a job against a device of bytes, where I/Os complete in any order.
 
-use super::super::{Fault, Pattern};
 use super::*;
 use crate::workload::{Amount, BlockSize, PerDirection};
 use blkmq_core::{IoError, Rng};

@@ -1,5 +1,5 @@
-//! The I/Os of one thread in flight: what must be known about an I/O when it completes, and the purpose for which a verifying
-//! worker issued it. Completions are counted, timed and checked, and their slots and payloads freed.
+//! The I/Os of one thread in flight: what must be known about an I/O when it completes, and the purpose for which a
+//! verifying worker issued it. Completions are counted, timed and checked, and their slots and payloads freed.
 //!
 //! [`Verifier`] knows the expected contents of blocks, and which blocks are to be read back.
 

@@ -1,13 +1,17 @@
-//! Checks that the limits of groups are kept: from the beginning on, no more arrives at the device than the time
-//! allows.
+//! Checks that the limits of devices and groups are kept: which I/Os the engine may divide, and how much of a group may
+//! arrive at the device.
 //!
-//! The limits apply when I/Os leave their submitters, so bursts are possible behind them; but the total is bounded.
-//! Beyond the rate, 10 ms of it and the credit of a burst may be ahead of time, and one I/O may be on its way
-//! (`Config::groups`). Only for groups that no operator changes.
+//! An I/O may be divided if it exceeds a limit of the device, or if it is long and beside a latency goal.
+//!
+//! From the beginning on, no more of a group arrives at the device than the time allows. The limits apply when I/Os
+//! leave their submitters, so bursts are possible behind them; but the total is bounded. Beyond the rate, 10 ms of it
+//! and the credit of a burst may be ahead of time, and one I/O may be on its way (`Config::groups`). Only for groups
+//! that no operator changes.
 
+use crate::Payload;
 use crate::violation::Violation;
-use blkmq_core::{GroupId, Instant, Nanos, Op, SECTOR_SIZE};
-use blkmq_engine::{GroupTree, IoMax};
+use blkmq_core::{GroupId, Instant, IoFlags, Limits, Nanos, Op, SECTOR_SIZE};
+use blkmq_engine::{GroupTree, Io, IoMax};
 
 /// Unused time that may be caught up.
 const SLACK: Nanos = Nanos::from_millis(10);
@@ -101,6 +105,58 @@ fn allowed(rate: u64, credit: u128, now: Instant) -> u64 {
     let time = u128::from(now.as_nanos() + SLACK.0) + credit;
     u64::try_from((u128::from(rate) * time).div_ceil(1_000_000_000)).unwrap_or(u64::MAX)
 }
+
+/// The I/Os that the device takes whole.
+#[derive(Clone, Copy)]
+pub(crate) struct Takes {
+    pub(crate) limits: Limits,
+    /// Sectors in each range of memory of a read or write; 0 if it has one range.
+    pub(crate) range: u32,
+}
+
+impl Takes {
+    /// Returns whether the device takes `io` whole. Checks each limit separately.
+    pub(crate) fn whole(&self, io: &Io<Payload>) -> bool {
+        let limits = &self.limits;
+        let moves_data = matches!(io.op, Op::Read | Op::Write);
+        let chunk = if moves_data { u64::from(limits.chunk_sectors) } else { 0 };
+        let last = io.sector + u64::from(io.sectors.max(1)) - 1;
+        io.sectors <= limits.max_sectors_of(io.op)
+            && self.segments(io) <= limits.max_segments.into()
+            && (chunk == 0 || io.sector / chunk == last / chunk)
+            && !self.has_gap(io)
+    }
+
+    fn is_list(&self, io: &Io<Payload>) -> bool {
+        let is_data = matches!(io.op, Op::Read | Op::Write);
+        is_data && (1..io.sectors).contains(&self.range)
+    }
+
+    /// Each range has segments of its own.
+    fn segments(&self, io: &Io<Payload>) -> u64 {
+        if !self.is_list(io) {
+            return self.limits.segments(io.op, io.sectors);
+        }
+        let (whole, last) = (io.sectors / self.range, io.sectors % self.range);
+        let of = |sectors| self.limits.segments(io.op, sectors);
+        u64::from(whole) * of(self.range) + if last > 0 { of(last) } else { 0 }
+    }
+
+    /// Returns whether two ranges meet where segments may not. Every range begins at such a boundary.
+    fn has_gap(&self, io: &Io<Payload>) -> bool {
+        let bytes = u64::from(self.range) * u64::from(SECTOR_SIZE);
+        self.is_list(io) && bytes & self.limits.virt_boundary_mask != 0
+    }
+}
+
+/// Returns whether `io` may be divided for the latency goal of a group.
+pub(crate) fn may_be_shortened(io: &Io<Payload>) -> bool {
+    let is_data = matches!(io.op, Op::Read | Op::Write);
+    is_data && !io.flags.intersects(IoFlags::PREFLUSH | IoFlags::FUA) && io.sectors > SHORTEST
+}
+
+/// No I/O is divided into shorter parts for a latency goal, in sectors.
+const SHORTEST: u32 = 256;
 
 #[cfg(test)]
 mod tests {
