@@ -1,13 +1,13 @@
-//! `api` and `semver`: the public items of the library's crates, compared with the committed text, and with those of an earlier
-//! revision.
+//! `api` and `semver`: the public items of the library's crates, compared with the committed text, and with those of an
+//! earlier revision.
 //!
 //! `blkmq` re-exports the other crates, so a change of their items is a change for its users. Rustdoc lists the public
 //! items as JSON; `xtask/api` turns them into lines. Both depend on a format that changes with the compiler, so the
 //! nightly is pinned, and the target, too: the text is the same on every machine.
 //!
 //! `semver` checks with cargo-semver-checks whether a change breaks users' code, against the revision in
-//! `docs/api/baseline.txt`: that of the previous release, or, before the first one, a recorded revision. It is not a step of
-//! CI: the program takes minutes to install, and it documents every crate twice.
+//! `docs/api/baseline.txt`: that of the previous release, or, before the first one, a recorded revision. It is not a
+//! step of CI: the program takes minutes to install, and it documents every crate twice.
 
 use crate::shell::{Cmd, root, target_dir};
 use crate::{Result, toolchains};

@@ -1,9 +1,9 @@
 //! `dist`: a release archive, a Debian package and a container image, each of the programs built with profile dist.
 //!
 //! Equal programs give equal bytes: names are sorted, owners fixed, and the time is that of the last commit, or of
-//! `SOURCE_DATE_EPOCH`. It publishes nothing. The package is made by dpkg-deb. The image has the server, its client and the
-//! libraries that they load, and no other program; it is a file for `docker load` and `podman load`, and neither an engine
-//! nor a network is needed to create it.
+//! `SOURCE_DATE_EPOCH`. It publishes nothing. The package is made by dpkg-deb. The image has the server, its client and
+//! the libraries that they load, and no other program; it is a file for `docker load` and `podman load`, and neither an
+//! engine nor a network is needed to create it.
 
 use crate::Result;
 use crate::shell::{BLKMQ, BLKMQCTL, BLKMQD, Cmd, build_programs, parse_json, root, target_dir};

@@ -1,5 +1,5 @@
-//! `map`: the files of each crate, each with the first sentence of its header; and the page of blocking library calls, generated
-//! from the sections `# Blocking` of their comments.
+//! `map`: the files of each crate, each with the first sentence of its header; and the page of blocking library calls,
+//! generated from the sections `# Blocking` of their comments.
 
 use crate::tidy::Tree;
 use crate::{Result, shell};

@@ -1,11 +1,12 @@
-//! The crates outside of the workspace: `package` and `msrv`, each crate can be published, and builds with the oldest compiler
-//! that its manifest promises; and `outside`, they are used by other packages. Nothing is published.
+//! The crates outside of the workspace: `package` and `msrv`, each crate can be published, and builds with the oldest
+//! compiler that its manifest promises; and `outside`, they are used by other packages. Nothing is published.
 //!
-//! `outside` checks that a scheduler and a device in a package of their own, written by the recipe of CONTRIBUTING.md, pass
-//! their kits; that a crate without features compiles alone and beside it; and that a program of eight lines is small. The
-//! manifest and the test are the code blocks of the recipe, and the sources are the examples that it tells the reader to copy.
-//! The versions of dependencies are those of the workspace, so that nothing is downloaded. The small program is like a first
-//! program of a user: the crates that it compiles, the CPU time of its first build, and its size are checked.
+//! `outside` checks that a scheduler and a device in a package of their own, written by the recipe of CONTRIBUTING.md,
+//! pass their kits; that a crate without features compiles alone and beside it; and that a program of eight lines is
+//! small. The manifest and the test are the code blocks of the recipe, and the sources are the examples that it tells
+//! the reader to copy. The versions of dependencies are those of the workspace, so that nothing is downloaded. The
+//! small program is like a first program of a user: the crates that it compiles, the CPU time of its first build, and
+//! its size are checked.
 
 use crate::shell::{Cmd, cpu_of_programs, root, target_dir};
 use crate::{Result, toolchains};

@@ -1,5 +1,5 @@
-//! Tests under a tool: their selection, the number that ran, and those that were excluded, with the reasons; and the program
-//! in `planted`, whose bugs a tool must find, since otherwise its silence about our code means nothing.
+//! Tests under a tool: their selection, the number that ran, and those that were excluded, with the reasons; and the
+//! program in `planted`, whose bugs a tool must find, since otherwise its silence about our code means nothing.
 
 use crate::Result;
 use crate::shell::{Cmd, timed};

@@ -1,10 +1,10 @@
 //! [`Memory`]: page-aligned memory that lives as long as a range of it does: a page of a block, or an [`Allocation`].
 //! [`Lease`] ties a range to its buffer in a pool, and returns the buffer after the last range.
 //!
-//! Single pages, for short buffers, are cut from blocks of many: an allocator that keeps its records beside the memory, as
-//! glibc's does, spends two pages on an aligned one. Allocators fill aligned memory with zeroes themselves, which takes a fault
-//! for each page. Long memory is therefore allocated without alignment and aligned here: then it comes from the system, which
-//! gives a page when it is first used.
+//! Single pages, for short buffers, are cut from blocks of many: an allocator that keeps its records beside the memory,
+//! as glibc's does, spends two pages on an aligned one. Allocators fill aligned memory with zeroes themselves, which
+//! takes a fault for each page. Long memory is therefore allocated without alignment and aligned here: then it comes
+//! from the system, which gives a page when it is first used.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! The cuts of an I/O that exceeds the limits of its device (`spec/framework.md` section 13, Split), and of a payload in several
-//! ranges of memory: its segments, and the cuts that keep a request within the limits on them.
+//! The cuts of an I/O that exceeds the limits of its device (`spec/framework.md` section 13, Split), and of a payload
+//! in several ranges of memory: its segments, and the cuts that keep a request within the limits on them.
 //!
 //! Arithmetic only, on lengths and addresses; no byte is accessed. The engine divides the I/O and joins it again.
 

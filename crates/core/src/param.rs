@@ -1,10 +1,11 @@
-//! Device parameters by name: the tables from which help is generated, the parsing of values, and the errors of descriptions;
-//! every refusal names the accepted values. [`RealDevice`] is a kind of device outside of the program, such as a file or a
-//! server's export, as programs offer it by name; its crate opens it. A [`Finding`] is an event at a device, for its operator.
+//! Device parameters by name: the tables from which help is generated, the parsing of values, and the errors of
+//! descriptions; every refusal names the accepted values. [`RealDevice`] is a kind of device outside of the program,
+//! such as a file or a server's export, as programs offer it by name; its crate opens it. A [`Finding`] is an event at
+//! a device, for its operator.
 //!
 //! Each device rounds and clamps its own values, because it knows which of them Linux clamps. (Attributes of a policy
-//! have their own ranges, in `blkmq_sched`.) Pairs of names and values are read by [`Given`]. Tables of names are statics: each
-//! unit of code that uses a constant table would have a copy of it.
+//! have their own ranges, in `blkmq_sched`.) Pairs of names and values are read by [`Given`]. Tables of names are
+//! statics: each unit of code that uses a constant table would have a copy of it.
 
 use crate::LimitsError;
 use alloc::borrow::ToOwned;

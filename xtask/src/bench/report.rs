@@ -1,6 +1,6 @@
-//! The figures of a run: rates of I/O, read from the JSON of fio and of `blkmq bench`, sorted into cells; and the result as
-//! Markdown for people and as JSON for programs, which hold the same, with the project's targets of speed, as ratios of two
-//! measured cells.
+//! The figures of a run: rates of I/O, read from the JSON of fio and of `blkmq bench`, sorted into cells; and the
+//! result as Markdown for people and as JSON for programs, which hold the same, with the project's targets of speed, as
+//! ratios of two measured cells.
 
 use super::{CONTENDED, Plan, SCHEDULERS};
 use crate::Result;

@@ -1,6 +1,6 @@
-//! The figures of runs: rates and percentiles by job, their medians with intervals, and the ratios of both sides. They come
-//! from the reports of this comparison's runs, or from the output of an earlier comparison, with three digits: a whole
-//! comparison takes hours, and may be split.
+//! The figures of runs: rates and percentiles by job, their medians with intervals, and the ratios of both sides. They
+//! come from the reports of this comparison's runs, or from the output of an earlier comparison, with three digits: a
+//! whole comparison takes hours, and may be split.
 
 use super::load::{DEVICES, Job, LOADS, Load, Side};
 use super::{Lateness, SCHEDULERS};

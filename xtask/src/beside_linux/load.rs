@@ -1,5 +1,5 @@
-//! The two sides that are compared, the models of devices, and the loads with the options that fio and `blkmq bench` get
-//! for them: in the same words, as far as possible.
+//! The two sides that are compared, the models of devices, and the loads with the options that fio and `blkmq bench`
+//! get for them: in the same words, as far as possible.
 
 /// Threads with the same work.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! The results as a table for people, as JSON for programs, and as a page with plots: for each figure both sides, every run
-//! a dot and the median a line. The page is a single file that loads no other.
+//! The results as a table for people, as JSON for programs, and as a page with plots: for each figure both sides, every
+//! run a dot and the median a line. The page is a single file that loads no other.
 
 use super::Plan;
 use super::figures::{Cell, Figures, Kind, LATENCY, Middle, Name, RATE};

@@ -1,5 +1,5 @@
-//! A model as a block device of Linux: `blkmqd`, nbdfuse on top of it, and a loop device on that; and a run of one side on
-//! it: fio on a scheduler of Linux, or `blkmq bench` with the same scheduler of ours above `none`.
+//! A model as a block device of Linux: `blkmqd`, nbdfuse on top of it, and a loop device on that; and a run of one side
+//! on it: fio on a scheduler of Linux, or `blkmq bench` with the same scheduler of ours above `none`.
 //!
 //! Each device is created once and kept for all of its runs; [`Stack::kernel`] and [`Stack::ours`] set it up for one
 //! side before each run.

@@ -1,8 +1,8 @@
 //! `fio-fuzz`: draws job files, runs them with the installed fio and with `blkmq bench`, and compares the outcomes.
 //!
 //! `draw.rs` draws a file from a seed, `run.rs` runs it, `compare.rs` and `arithmetic.rs` find differences, and
-//! `reasons.rs` has the known ones. A file that shows a new one is shrunk: the options that the difference does not need are
-//! removed.
+//! `reasons.rs` has the known ones. A file that shows a new one is shrunk: the options that the difference does not
+//! need are removed.
 
 mod arithmetic;
 mod compare;

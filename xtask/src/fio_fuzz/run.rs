@@ -1,5 +1,6 @@
-//! Runs a job file with fio and with `blkmq bench`, each in its own folder, and collects the outcomes. Nothing is judged
-//! here. A planted [`Fault`], which the comparison must find, gives blkmq another job file or changes its outcome.
+//! Runs a job file with fio and with `blkmq bench`, each in its own folder, and collects the outcomes. Nothing is
+//! judged here. A planted [`Fault`], which the comparison must find, gives blkmq another job file or changes its
+//! outcome.
 
 use super::draw::{DATA, JobFile};
 use crate::Result;

@@ -1,5 +1,5 @@
-//! The commands of the documents, executed unchanged: those in pages and `--help` that serve, control a server or are its
-//! clients, and those of `docs/operate.md`, pasted into a shell.
+//! The commands of the documents, executed unchanged: those in pages and `--help` that serve, control a server or are
+//! its clients, and those of `docs/operate.md`, pasted into a shell.
 //!
 //! They name ports, `/run/blkmq` and `/srv`, so they run in their own network and mount namespaces, where nothing of
 //! this machine is touched. Commands that end without a signal are in `cli/tests/documented.rs`.

@@ -1,13 +1,13 @@
 //! The I/Os of jobs, compared with fio's.
 //!
-//! For options of a command line, fio and blkmq get the same ones, and their counts, bytes, rates and depths are compared. The
-//! coverage of blocks is compared through verification: a block that was written once is compared once.
+//! For options of a command line, fio and blkmq get the same ones, and their counts, bytes, rates and depths are
+//! compared. The coverage of blocks is compared through verification: a block that was written once is compared once.
 //!
-//! Of fio's own example job files, those that blkmq accepts are counted; it must refuse the others by the name of an option,
-//! and short runs must do as much work as fio's. The files are in the source package of the installed fio. It is fetched
-//! through the package sources of this machine, into its own folder; where that is not possible, the check is skipped. A
-//! checkout of fio's repository, which has more files, is counted as well if `FIO_REPOSITORY` is the path to one. A plain file
-//! is one whose engines are for block I/O, and which the installed fio accepts.
+//! Of fio's own example job files, those that blkmq accepts are counted; it must refuse the others by the name of an
+//! option, and short runs must do as much work as fio's. The files are in the source package of the installed fio. It
+//! is fetched through the package sources of this machine, into its own folder; where that is not possible, the check
+//! is skipped. A checkout of fio's repository, which has more files, is counted as well if `FIO_REPOSITORY` is the path
+//! to one. A plain file is one whose engines are for block I/O, and which the installed fio accepts.
 
 use super::{Folder, Outcome, work};
 use crate::Result;

@@ -1,5 +1,6 @@
-//! Programs of the Python Package Index that run fio and read its output, unmodified: bench-fio (with fio-plot), cdm (cdmpy)
-//! and auto-fio, with fio in the path and with blkmq in its place; and fio-plot itself, with JSON and logs of blkmq.
+//! Programs of the Python Package Index that run fio and read its output, unmodified: bench-fio (with fio-plot), cdm
+//! (cdmpy) and auto-fio, with fio in the path and with blkmq in its place; and fio-plot itself, with JSON and logs of
+//! blkmq.
 //!
 //! Each program must find the same in both: files and rows of the same names, with consistent figures. The speed of the
 //! machine does not matter. Each graph of fio-plot is drawn, and its bars and lines show our figures.

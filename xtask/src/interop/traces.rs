@@ -1,7 +1,7 @@
-//! Traces: the real blkparse and btt read those of `blkmq bench` and, from a pipe, of a running server, and their counts are
-//! those of the run, of fio and of `blkmqctl stat`. `blkmq trace` and `blkmq replay` read the kernel's own recording, made
-//! in a guest: its binary records and blkparse's text as one trace. Logs of the server's scheduler are replayed with the same
-//! decisions, and show the priorities of a guest's processes as they arrive.
+//! Traces: the real blkparse and btt read those of `blkmq bench` and, from a pipe, of a running server, and their
+//! counts are those of the run, of fio and of `blkmqctl stat`. `blkmq trace` and `blkmq replay` read the kernel's own
+//! recording, made in a guest: its binary records and blkparse's text as one trace. Logs of the server's scheduler are
+//! replayed with the same decisions, and show the priorities of a guest's processes as they arrive.
 
 use super::guest::{DEVICE, Kernel, lack, run};
 use super::{Folder, Outcome};

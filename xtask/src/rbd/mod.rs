@@ -1,14 +1,15 @@
-//! A Ceph cluster on this host, and measurements of images on it, each a verb: here the cost of an I/O, in `tenants.rs` tenants
-//! beside each other.
+//! A Ceph cluster on this host, and measurements of images on it, each a verb: here the cost of an I/O, in `tenants.rs`
+//! tenants beside each other.
 //!
-//! The cluster is a monitor, and an OSD on a file, in their own folder. It needs no privileges, no loop device and no systemd,
-//! and ignores the machine's own configuration. The OSD takes most of the processor time: the figures allow comparisons within
-//! a run, and say nothing about a cluster of several machines. Checks that pass or fail are in `interop/rbd.rs`.
+//! The cluster is a monitor, and an OSD on a file, in their own folder. It needs no privileges, no loop device and no
+//! systemd, and ignores the machine's own configuration. The OSD takes most of the processor time: the figures allow
+//! comparisons within a run, and say nothing about a cluster of several machines. Checks that pass or fail are in
+//! `interop/rbd.rs`.
 //!
-//! `rbd-costs` compares the rate and the processor time of an I/O to an image, of `blkmq bench` under `none` and of fio's own
-//! engine, alternating. Both go through the same librbd, without its cache, and librbd's threads take most of the time. The
-//! times are the kernel's, of whole programs, minus those of a run of the same program with a single I/O, so that the cost of
-//! opening an image is excluded.
+//! `rbd-costs` compares the rate and the processor time of an I/O to an image, of `blkmq bench` under `none` and of
+//! fio's own engine, alternating. Both go through the same librbd, without its cache, and librbd's threads take most of
+//! the time. The times are the kernel's, of whole programs, minus those of a run of the same program with a single I/O,
+//! so that the cost of opening an image is excluded.
 
 pub(crate) mod tenants;
 

@@ -7,8 +7,9 @@
 //! An attack is repeated on a second server, with which the client shares only the processors. The difference is the
 //! cost of the attack inside the client's server.
 //!
-//! Hostile clients speak the subset of NBD that a [`Client`] needs to write, flush and read: EXPORT_NAME and simple replies. No
-//! option is negotiated and no library is involved, so a client ends immediately, with an error, when its server is killed.
+//! Hostile clients speak the subset of NBD that a [`Client`] needs to write, flush and read: EXPORT_NAME and simple
+//! replies. No option is negotiated and no library is involved, so a client ends immediately, with an error, when its
+//! server is killed.
 
 use crate::Result;
 use crate::fio::{Figures, Fio};

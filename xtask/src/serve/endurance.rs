@@ -1,12 +1,12 @@
 //! Endurance and crashes of a server.
 //!
 //! `serve-soak`: 64 connections with mixed load that connect, disconnect and are killed, and connections that send
-//! nothing, for a long time. After each round no connection and no descriptor of theirs may be left, and the memory of the
-//! server must not grow.
+//! nothing, for a long time. After each round no connection and no descriptor of theirs may be left, and the memory of
+//! the server must not grow.
 //!
 //! `serve-crash`: a server is killed by SIGKILL while clients write and flush; after a restart, flushed blocks must be
-//! there. The check shows that no answer is given before the kernel has the data. The power stays on, so the kernel's own
-//! caches survive; the crash tests of the devices check whether FLUSH reaches the device.
+//! there. The check shows that no answer is given before the kernel has the data. The power stays on, so the kernel's
+//! own caches survive; the crash tests of the devices check whether FLUSH reaches the device.
 
 use super::attacks::Client;
 use crate::Result;

@@ -1,14 +1,14 @@
 //! Measurements of `blkmqd`, each a verb: here compared with other servers, in the other files shares, floors, hostile
 //! clients, endurance, and crashes.
 //!
-//! `serve-peers` measures the throughput, the latency and the processor time of `blkmqd` and of other NBD servers. Each serves
-//! its memory or a file on tmpfs over a unix socket to the same fio. Every round measures all servers under each workload; the
-//! table has medians over the rounds. A server that is not installed is skipped, with a message. The last row is the example of
-//! `blkmq-nbd`, which only copies: the upper limit for fio on the same processors. Below each table are the ratios of the first
-//! row to the others.
+//! `serve-peers` measures the throughput, the latency and the processor time of `blkmqd` and of other NBD servers. Each
+//! serves its memory or a file on tmpfs over a unix socket to the same fio. Every round measures all servers under each
+//! workload; the table has medians over the rounds. A server that is not installed is skipped, with a message. The last
+//! row is the example of `blkmq-nbd`, which only copies: the upper limit for fio on the same processors. Below each
+//! table are the ratios of the first row to the others.
 //!
-//! The clients are fio's NBD engine and, for crashes and attacks, one of few lines. Checks that pass or fail within seconds are
-//! in `interop`; some of them are short runs of these.
+//! The clients are fio's NBD engine and, for crashes and attacks, one of few lines. Checks that pass or fail within
+//! seconds are in `interop`; some of them are short runs of these.
 
 pub(crate) mod attacks;
 pub(crate) mod ceilings;

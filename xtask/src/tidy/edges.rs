@@ -4,8 +4,8 @@
 //! policies do not use the engine, the laboratory uses no threads or clocks, and no crate uses the command line.
 //! Dependencies of tests and build scripts are not edges.
 //!
-//! The reason of an external dependency is a comment on the line directly above, in `[workspace.dependencies]` of the root
-//! manifest. Members inherit their dependencies from there, so no crate can add one without a reason.
+//! The reason of an external dependency is a comment on the line directly above, in `[workspace.dependencies]` of the
+//! root manifest. Members inherit their dependencies from there, so no crate can add one without a reason.
 
 use super::{File, Finding, Tree};
 use crate::Result;

@@ -1,7 +1,7 @@
 //! `tidy`: the rules of STYLE.md that a machine can check.
 //!
-//! One file per kind of rule. Each is a function from the [`Tree`] of files to findings, with a test that shows it a bad
-//! example and a good one. The checks of rustfmt, clippy and rustdoc are not repeated here.
+//! One file per kind of rule. Each is a function from the [`Tree`] of files to findings, with a test that shows it a
+//! bad example and a good one. The checks of rustfmt, clippy and rustdoc are not repeated here.
 
 mod attributes;
 mod banned;

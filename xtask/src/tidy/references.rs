@@ -1,5 +1,5 @@
-//! References must resolve: a citation to a page of the specification and a section of it, or to a decision; a path in a
-//! document to a file; and an entry of a registry to a page of documentation.
+//! References must resolve: a citation to a page of the specification and a section of it, or to a decision; a path in
+//! a document to a file; and an entry of a registry to a page of documentation.
 //!
 //! A page of the specification is cited by its path in `docs`, with or without `section N` behind it, and a page of
 //! `docs/decisions` as `decision N`. A capital D with a number is not a valid citation.

@@ -1,5 +1,5 @@
-//! Rules about the text of files: ASCII, clean line ends, a heading, no path or link that is valid only on one machine or for
-//! a short time, at most so many lines of a file and of a function, and plain words.
+//! Rules about the text of files: ASCII, clean line ends, a heading, no path or link that is valid only on one machine
+//! or for a short time, at most so many lines of a file and of a function, and plain words.
 //!
 //! A limit for functions alone does not keep files small, so there are both. To split a long file, move a type into its
 //! own file, not a set of free functions.

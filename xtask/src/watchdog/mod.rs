@@ -1,13 +1,14 @@
-//! `watchdog`: looks for I/Os that are stuck in the queue while the disk is idle and the threads of the program sleep; and
-//! `lost-cpu`: how long requests stay in the engine while the device is idle and a thread of the queue has a CPU.
+//! `watchdog`: looks for I/Os that are stuck in the queue while the disk is idle and the threads of the program sleep;
+//! and `lost-cpu`: how long requests stay in the engine while the device is idle and a thread of the queue has a CPU.
 //!
-//! The watchdog repeatedly runs `blkmq bench` on a file, each time with other threads, depths, schedulers and busy loops, and
-//! samples the process and its disk every 20 ms. Models check that no wake-up is lost; this looks for lost ones in the
-//! whole program, with real threads on too few CPUs. `draw.rs` draws a round, `run.rs` runs it, and `judge.rs` judges
-//! it.
+//! The watchdog repeatedly runs `blkmq bench` on a file, each time with other threads, depths, schedulers and busy
+//! loops, and samples the process and its disk every 20 ms. Models check that no wake-up is lost; this looks for lost
+//! ones in the whole program, with real threads on too few CPUs. `draw.rs` draws a round, `run.rs` runs it, and
+//! `judge.rs` judges it.
 //!
-//! For `lost-cpu` the example of `blkmq-runtime` measures, with twice as many busy threads as CPUs; its figures are printed in a
-//! table, for each scheduler and each kind of access. They are those of one machine at one time, and no figure is an error.
+//! For `lost-cpu` the example of `blkmq-runtime` measures, with twice as many busy threads as CPUs; its figures are
+//! printed in a table, for each scheduler and each kind of access. They are those of one machine at one time, and no
+//! figure is an error.
 
 mod draw;
 mod judge;

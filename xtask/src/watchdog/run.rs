@@ -1,8 +1,8 @@
-//! A process under watch, busy loops beside it, and the kernel's accounting of the process and of its disk, as in `/proc`
-//! and `/sys`.
+//! A process under watch, busy loops beside it, and the kernel's accounting of the process and of its disk, as in
+//! `/proc` and `/sys`.
 //!
-//! Takes samples; the verdict is in `judge.rs`. A text that cannot be parsed is ignored. A process that has ended in the
-//! meantime has no text, which is not an error either.
+//! Takes samples; the verdict is in `judge.rs`. A text that cannot be parsed is ignored. A process that has ended in
+//! the meantime has no text, which is not an error either.
 
 use super::judge::Sample;
 use crate::Result;

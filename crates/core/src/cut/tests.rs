@@ -1,5 +1,5 @@
-//! Cuts against a model that walks from sector to sector, and the cases that the rules name; cuts inside of lists against a
-//! model that walks from byte to byte.
+//! Cuts against a model that walks from sector to sector, and the cases that the rules name; cuts inside of lists
+//! against a model that walks from byte to byte.
 
 use super::*;
 use crate::Rng;

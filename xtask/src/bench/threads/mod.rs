@@ -7,7 +7,8 @@
 //! meaningful on an otherwise idle machine.
 //!
 //! Both sides of `--layers` have two threads, each with as many I/Os in flight, in its own half of the bytes. The two
-//! programs run at the same time, and their rates add up. The scheduler is `none`, and every other setting has its default.
+//! programs run at the same time, and their rates add up. The scheduler is `none`, and every other setting has its
+//! default.
 
 mod plan;
 mod table;

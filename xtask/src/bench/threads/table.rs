@@ -1,9 +1,9 @@
-//! The table of `bench --threads` and `bench --layers`: the figures of each run, and their ratios to the other side, each
-//! with its bound.
+//! The table of `bench --threads` and `bench --layers`: the figures of each run, and their ratios to the other side,
+//! each with its bound.
 //!
-//! A ratio is taken within a round, and the median of the ratios decides. A rate is better above 1, a cost below it. CPU
-//! time is that of the load's threads while they measure, as each program reports it. So it does not include the start of
-//! a program, which takes fio longer than ours.
+//! A ratio is taken within a round, and the median of the ratios decides. A rate is better above 1, a cost below it.
+//! CPU time is that of the load's threads while they measure, as each program reports it. So it does not include the
+//! start of a program, which takes fio longer than ours.
 
 use super::plan::Row;
 use crate::Result;

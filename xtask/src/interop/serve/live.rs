@@ -1,6 +1,6 @@
-//! A server under load whose surroundings change: schedulers, weights, limits and depths are changed while clients verify
-//! their data and while a device is stuck, clients are killed, and a client that reconnects continues when its server is
-//! killed and started again. fio's NBD engine verifies every scheduler, number of connections and block size.
+//! A server under load whose surroundings change: schedulers, weights, limits and depths are changed while clients
+//! verify their data and while a device is stuck, clients are killed, and a client that reconnects continues when its
+//! server is killed and started again. fio's NBD engine verifies every scheduler, number of connections and block size.
 
 use crate::Result;
 use crate::fio::{self, Figures, Fio, pause};

@@ -1,5 +1,5 @@
-//! NBD: real clients against the server of the example `nbd_server`, and against `blkmqd`, also over TLS, with certificates
-//! made by openssl. Checks that hold for any server are made with both.
+//! NBD: real clients against the server of the example `nbd_server`, and against `blkmqd`, also over TLS, with
+//! certificates made by openssl. Checks that hold for any server are made with both.
 
 mod disks;
 mod figures;

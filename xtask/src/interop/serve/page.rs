@@ -1,8 +1,8 @@
 //! The pictures of a server: its live page in a browser, and its dashboard and alert rules in Prometheus.
 //!
-//! The page shows the server's counts while fio works, its switches take effect, and it contacts no other host. The alert rules
-//! pass promtool's tests and fire in Prometheus itself, every metric that they and the dashboard name is in a scrape, and every
-//! expression of the dashboard is valid. No Debian package has Grafana.
+//! The page shows the server's counts while fio works, its switches take effect, and it contacts no other host. The
+//! alert rules pass promtool's tests and fire in Prometheus itself, every metric that they and the dashboard name is in
+//! a scrape, and every expression of the dashboard is valid. No Debian package has Grafana.
 
 use crate::Result;
 use crate::fio::{self, Fio, pause};
