@@ -406,7 +406,7 @@ mod tests {
     fn a_completion_is_a_reason_for_its_own_elevator() {
         let mut asking = Asking::new(2, 2, Nanos(5));
         let wait_until = |asking: &mut Asking, hw| {
-            asking.asked(after(0), hw, Pick::WaitUntil(after(1000)), false)
+            asking.asked(after(0), hw, Pick::WaitUntil(after(1000)), false);
         };
         wait_until(&mut asking, HwQueue(0));
         asking.idle(after(900), VISITED);

@@ -301,7 +301,7 @@ impl Case {
         let load = format!("{TENANT} --bs={}", self.bs);
         let alone = client("b", &load, seconds)?.wait()?;
         // A second longer, so that A is counted while B runs all the time. B starts first: a pace above the rate of the
-        // disk starves a tenant of large I/Os that starts later (`cloud.rs`).
+        // disk starves a tenant of large I/Os that starts later (`lab/tests/reservations.rs`).
         let tenant = client("b", &load, seconds + 1)?;
         server.connected(1)?;
         let flood = client("a", FLOOD, 3600)?;

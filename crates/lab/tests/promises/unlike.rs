@@ -70,7 +70,7 @@ struct Less {
 }
 
 /// One I/O at a time waits for those in the device, I/Os of a MiB cannot be divided, and on one of the NVMe drives
-/// reads and writes disturb each other. `curves.rs` has bounds set by hand instead. A disk seeks between the regions of
+/// reads and writes disturb each other. A [`Curve`] has bounds set by hand instead. A disk seeks between the regions of
 /// its tenants.
 const LESS: [Less; 13] = [
     Less { device: CLIENT, mix: "depth 1, depth 128", parts: &[0.25, 0.90], rate: 0.95 },
