@@ -6,8 +6,8 @@
 
 use crate::shell::{Apart, Cmd, build_program_ahead, cpu_of_programs, first_to_end, timed};
 use crate::{
-    Result, aarch64, api, bench, deadline, deny, fuzz, interop, mass, miri, models, orderings,
-    publish, python, sanitize, soak, tidy, toolchains,
+    Result, aarch64, api, bench, deny, fuzz, interop, mass, miri, orderings, publish, python,
+    sanitize, soak, suite, tidy, toolchains,
 };
 use std::time::Duration;
 
@@ -108,8 +108,8 @@ const STEPS: &[Step] = &[
     Step::own("package", publish::pack),
     Step::own("msrv", || publish::msrv(&[])),
     Step::own("systems", || toolchains::systems(&[])),
-    Step::own("loom", || models::loom(&[])),
-    Step::own("shuttle", || models::shuttle(&[])),
+    Step::own("loom", || suite::loom(&[])),
+    Step::own("shuttle", || suite::shuttle(&[])),
     // Runs the models that `loom` has built.
     Step::own("orderings", || orderings::main(&[])),
     Step::own("miri", || miri::main(&[])),
@@ -123,10 +123,10 @@ const STEPS: &[Step] = &[
     // The soak runs as many seeds as fit, so that a machine of two cores takes no longer.
     Step::own("soak", || soak::for_minutes(SOAK_MINUTES)),
     Step::shared("instructions", || bench::main(&["--instructions".to_owned()])),
-    Step::shared("documented", || deadline::within(NEEDED, "documented", soak::documented)),
+    Step::shared("documented", || suite::within(NEEDED, "documented", soak::documented)),
     // Benchmarks run small, so that they cannot rot. Nothing is gated on their figures.
     Step::shared("bench", || {
-        deadline::within(NEEDED, "bench", || bench::main(&["--test-size".to_owned()]))
+        suite::within(NEEDED, "bench", || bench::main(&["--test-size".to_owned()]))
     }),
     Step::shared("interop", interop::times),
     // Last, since they may be skipped.

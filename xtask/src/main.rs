@@ -10,7 +10,6 @@ mod api;
 mod bench;
 mod beside_linux;
 mod ci;
-mod deadline;
 mod deny;
 mod dist;
 mod fio;
@@ -18,11 +17,9 @@ mod fio_fuzz;
 mod fuzz;
 mod guard;
 mod interop;
-mod map;
 mod mass;
 mod measurement;
 mod miri;
-mod models;
 mod nbd;
 mod orderings;
 mod publish;
@@ -64,7 +61,7 @@ const VERBS: &[Verb] = &[
         name: "map",
         usage: "[WORD | --blocking]",
         summary: "what each source file is for, of all files or those with WORD in their path; or the page of calls that block",
-        run: map::main,
+        run: mass::map,
     },
     Verb {
         name: "ci",
@@ -130,7 +127,7 @@ const VERBS: &[Verb] = &[
         name: "loom",
         usage: "[FILTER]",
         summary: "model-check the protocols",
-        run: models::loom,
+        run: suite::loom,
     },
     Verb {
         name: "orderings",
@@ -142,7 +139,7 @@ const VERBS: &[Verb] = &[
         name: "shuttle",
         usage: "[FILTER]",
         summary: "random schedules of the whole queue",
-        run: models::shuttle,
+        run: suite::shuttle,
     },
     Verb {
         name: "miri",

@@ -8,7 +8,7 @@
 use crate::shell::{is_installed, root, target_dir, timed};
 use crate::tidy::Tree;
 use crate::tidy::source::{Scopes, is_word};
-use crate::{Result, models};
+use crate::{Result, suite};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
@@ -116,7 +116,7 @@ fn judge(sites: &[Site], filter: &str, list: &List) -> Result<()> {
 
 /// Builds the models, and returns their path.
 fn build() -> Result<PathBuf> {
-    let build = models::cargo("test -p blkmq-engine --lib --no-run --message-format=json");
+    let build = suite::loom_cargo("test -p blkmq-engine --lib --no-run --message-format=json");
     println!("$ {build}");
     for line in build.output()?.lines() {
         let message: serde_json::Value = serde_json::from_str(line)?;
@@ -129,7 +129,7 @@ fn build() -> Result<PathBuf> {
 
 /// Runs each model separately, and records the sites that it reaches.
 fn record(binary: &std::path::Path) -> Result<Vec<Model>> {
-    let run = || models::models(binary);
+    let run = || suite::models(binary);
     let mut models = Vec::new();
     for line in run().arg("--list").arg("loom_").output()?.lines() {
         let Some(name) = line.strip_suffix(": test") else { continue };
@@ -175,7 +175,7 @@ fn fate(binary: &std::path::Path, models: &[Model], mutant: &Mutant, file: &str)
         }
         let time: Duration = models.iter().map(|model| model.took).sum();
         let limit = (time * PATIENCE).max(LEAST).as_secs();
-        let mut cmd = models::models(binary).under(&format!("timeout {limit}"));
+        let mut cmd = suite::models(binary).under(&format!("timeout {limit}"));
         cmd = cmd.env("BLKMQ_MUTANT", mutant.text.clone()).arg("--test-threads=1").arg("--exact");
         let cmd = models.iter().fold(cmd, |cmd, model| cmd.arg(model.name.clone()));
         let fate = Fate::of(cmd.quiet_code()?);

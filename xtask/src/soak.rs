@@ -7,7 +7,7 @@
 //! with the line that repeats it.
 
 use crate::shell::{Cmd, build_program, target_dir, timed};
-use crate::{Result, deadline, fio_fuzz, watchdog};
+use crate::{Result, fio_fuzz, suite, watchdog};
 use std::time::Duration;
 
 /// The default number of seeds: less than a minute.
@@ -116,7 +116,7 @@ type Part = (&'static str, fn() -> Result<()>);
 pub(crate) fn in_ci() -> Result<()> {
     let parts: [Part; 3] =
         [("job files beside fio", fio_fuzz::soak), (SCENARIOS, scenarios), (LONG, || long("1"))];
-    parts.into_iter().try_for_each(|(tests, run)| deadline::within(LONG_MINUTES, tests, run))
+    parts.into_iter().try_for_each(|(tests, run)| suite::within(LONG_MINUTES, tests, run))
 }
 
 /// The simulations that `cargo test` skips, with this many seeds of the grids of promises.
