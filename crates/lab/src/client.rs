@@ -14,7 +14,7 @@ use std::fmt;
 use std::ops::Range;
 use std::ptr::{slice_from_raw_parts_mut, without_provenance_mut};
 
-/// The payload of an I/O, for clients and oracles: the key of the [`Stamp`](crate::Stamp) that passes through the
+/// The payload of an I/O, for clients and oracles: the key of the [`Stamp`] that passes through the
 /// engine with the I/O and must come back with it. Derived from the cookie.
 pub type Payload = u64;
 

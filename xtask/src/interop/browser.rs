@@ -218,7 +218,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Presses and releases a key: a character, or a name as in [`keys`].
+    /// Presses and releases a key: a character, or a name of [`NAMED`].
     ///
     /// # Errors
     /// If there is no such key.

@@ -44,7 +44,7 @@ pub(crate) fn soak_main(args: &[String]) -> Result<()> {
 /// Rounds until `time` has passed, each with `silent` connections that send nothing.
 ///
 /// # Errors
-/// As [`main`].
+/// As [`soak_main`].
 pub(crate) fn soak(time: Duration, silent: usize) -> Result<()> {
     let exports: String = (0..EXPORTS)
         .map(|at| format!(" --export=e{at},offset={}m,size={SIZE}m", at * SIZE))
@@ -145,7 +145,7 @@ struct Written {
 /// Kills a server `times` times. Returns how many writes were flushed.
 ///
 /// # Errors
-/// As [`main`].
+/// As [`crash_main`].
 pub(crate) fn crashes(times: u32) -> Result<u64> {
     let folder = std::env::temp_dir().join(format!("blkmq-crash-{}", std::process::id()));
     fs::create_dir_all(&folder)?;

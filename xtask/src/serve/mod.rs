@@ -142,7 +142,7 @@ fn chosen(args: &[String]) -> Result<(Vec<Load>, Vec<String>)> {
 /// The smallest run that starts every server, so that the command does not rot.
 ///
 /// # Errors
-/// As [`main`].
+/// As [`peers`].
 pub(crate) fn peers_at_test_size() -> Result<()> {
     let plan = Plan { milliseconds: 200, size: 16, rounds: 1 };
     measure(plan, &[Load { rw: "randwrite", depth: 32, jobs: 2 }])

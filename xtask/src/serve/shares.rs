@@ -110,7 +110,7 @@ pub(crate) fn isolation(args: &[String]) -> Result<()> {
 /// effect.
 ///
 /// # Errors
-/// As [`main`], and if the heavier client, with three times the weight, has less than twice the bytes of the other. A
+/// As [`isolation`], and if the heavier client, with three times the weight, has less than twice the bytes of the other. A
 /// busy machine takes processor time from the clients, which distorts the shares; equal shares always fail.
 pub(crate) fn isolation_at_test_size() -> Result<()> {
     let rates = DEVICES[1].rates(3)?;
@@ -270,7 +270,7 @@ pub(crate) fn floors(args: &[String]) -> Result<()> {
 /// One size, for a second.
 ///
 /// # Errors
-/// As [`main`], and if A is not served at all.
+/// As [`floors`], and if A is not served at all.
 pub(crate) fn floors_at_test_size() -> Result<()> {
     measure_floors(&CASES[..1], 1).map(|table| println!("{table}"))
 }

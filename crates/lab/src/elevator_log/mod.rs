@@ -8,7 +8,7 @@
 //! inserted or joined a held request; I/Os that merged in a plug arrive as one. No arrival waits for an earlier I/O,
 //! since the log does not record why an I/O came at its time.
 //!
-//! An [`ElevatorLog`] is filled through [`Observation`](crate::observe::Observation), in real or in virtual time;
+//! An [`ElevatorLog`] is filled through [`Observation`], in real or in virtual time;
 //! [`ElevatorLog::bytes`] encodes it, and [`Log`] decodes the bytes. `blkmq-trace` has the format and the recorder,
 //! which servers use, too.
 

@@ -253,7 +253,7 @@ pub(super) fn example_qemu() -> Result<Outcome> {
     patterns(&Server::example("qemu", DEVICE)?)
 }
 
-/// The check of [`qemu`], for any server.
+/// The check of [`example_qemu`], for any server.
 fn patterns(server: &Server) -> Result<Outcome> {
     let steps = [
         "write -P 0xab 1M 3M",
@@ -287,7 +287,7 @@ pub(super) fn example_fio() -> Result<Outcome> {
     verifies(&Server::example("fio", DEVICE)?)
 }
 
-/// The check of [`fio`], for a server of 256 MiB.
+/// The check of [`example_fio`], for a server of 256 MiB.
 fn verifies(server: &Server) -> Result<Outcome> {
     for jobs in ["--numjobs=1 --size=64m", "--numjobs=4 --size=32m --offset_increment=32m"] {
         let uri = server.uri("");
