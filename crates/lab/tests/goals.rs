@@ -7,7 +7,7 @@
 //!
 //! `cargo test -p blkmq-lab --test all goals:: -- --include-ignored --nocapture` prints the tables of `docs/guarantees.md`.
 
-use crate::reservations::{Flights, pair};
+use crate::cloud::{Flights, pair};
 use blkmq_core::{GroupId, Instant, Nanos, Op, Owner, Rng};
 use blkmq_device::{MachineShape, registry as devices};
 use blkmq_engine::{Completion, Config, GoalsStatus, Io};

@@ -4,7 +4,7 @@
 //! In each scenario a goal once took capacity that it should not have taken, or was abandoned although it could have
 //! been kept.
 
-use crate::reservations::Flights;
+use crate::cloud::Flights;
 use blkmq_core::{GroupId, Instant, IoFlags, Nanos, Op, Owner, Rng};
 use blkmq_device::{MachineShape, registry as devices};
 use blkmq_engine::{Completion, Config, GoalsStatus, GroupSpec, GroupTree, Io, Promise};
