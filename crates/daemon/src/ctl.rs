@@ -13,7 +13,7 @@ use crate::{Failure, serve, top};
 use args::{Asked, KernelForm, Wanted};
 use blkmq_server::control::{Answer, Request, Saved, Stat, Waits, call};
 use blkmq_terminal::output::{print, reaches};
-use blkmq_terminal::{completions, man, program, screen};
+use blkmq_terminal::{completions, man, output, program};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command};
 use kernel::Choice;
@@ -157,7 +157,7 @@ fn shown(wanted: &Wanted, answer: &Answer) -> String {
     if wanted.json {
         text::json(answer)
     } else {
-        screen::shown(&text::of(answer, screen::width())).into_owned()
+        output::shown(&text::of(answer, output::width())).into_owned()
     }
 }
 
@@ -228,7 +228,7 @@ fn tabled<T: Serialize>(wanted: &Wanted, figures: &T, text: fn(&T, usize) -> Str
     if wanted.json {
         text::json(figures)
     } else {
-        screen::shown(&text(figures, screen::width())).into_owned()
+        output::shown(&text(figures, output::width())).into_owned()
     }
 }
 

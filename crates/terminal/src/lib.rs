@@ -20,11 +20,7 @@ pub mod units;
 
 pub use output::OutputError;
 pub use scheduler::SchedulerChoice;
-// Each name says the part of a module that a program uses.
 use std::fmt;
-pub use {
-    output as screen, paper as text_table, program as interrupt, table as faults, table as nearest,
-};
 
 /// The most faults that are reported: a file that is not a job file has a fault in every line.
 const MOST_FAULTS: usize = 20;

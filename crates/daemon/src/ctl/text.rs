@@ -2,8 +2,8 @@
 
 use crate::promises::promised;
 use blkmq_server::control::{Answer, ClientState, DeviceState, ExportState};
+use blkmq_terminal::paper::{Align, TextTable};
 use blkmq_terminal::paper::{Paper, push_line};
-use blkmq_terminal::text_table::{Align, TextTable};
 use serde::Serialize;
 
 /// Formats an answer as one line of JSON.

@@ -6,7 +6,7 @@
 use super::wanted::{Listen, Wanted};
 use blkmq_server::{Address, Allow, Export, Rule, Tls};
 use blkmq_terminal::UsageError;
-use blkmq_terminal::faults::Faults;
+use blkmq_terminal::table::Faults;
 use blkmq_terminal::table::{Span, Table};
 
 /// The setting.

@@ -63,7 +63,7 @@ fn counts(wanted: &Wanted) -> Result<Stat, Failure> {
 /// Prints a table, or a line of JSON, for each interval.
 fn batch(wanted: &Wanted) -> Result<(), Failure> {
     let width =
-        if io::stdout().is_terminal() { Some(blkmq_terminal::screen::width()) } else { None };
+        if io::stdout().is_terminal() { Some(blkmq_terminal::output::width()) } else { None };
     let mut before = counts(wanted)?;
     let mut done = 0;
     while wanted.count.is_none_or(|count| done < count) {
@@ -81,7 +81,7 @@ fn batch(wanted: &Wanted) -> Result<(), Failure> {
             let gap = if done > 0 { "\n" } else { "" };
             format!("{gap}{head}\n{}\n", lines.join("\n"))
         };
-        if !reaches(&blkmq_terminal::screen::shown(&text))? {
+        if !reaches(&blkmq_terminal::output::shown(&text))? {
             break;
         }
         before = now;
