@@ -1,5 +1,6 @@
-//! Requests that pass the policy by (decision 0017): they take a slot and nothing else of the elevator. And the statistics of
-//! groups under a policy that keeps none itself: requests merged and completed, as iostat counts them for a device.
+//! Requests that take a short way (decision 0017): each takes a slot, and uses nothing else of the elevator. Also the
+//! statistics of groups under a policy that keeps none: requests merged and completed, as iostat counts them for a
+//! device.
 
 use super::slot_table::Slots;
 use super::{
@@ -10,9 +11,9 @@ use blkmq_core::{IoFlags, IoMeta, SECTOR_SIZE};
 use blkmq_sched::{About, Admission, At, Bypass, Event, Facts, Fresh, Pick, StatsLevel};
 
 impl Elevator {
-    /// Returns whether an I/O that comes now may take a short way. False if that would be ahead of a request that is
-    /// held, that waits for a slot by group, or that is in a flush sequence. Also false while requests are traced, need
-    /// a budget, or are held back for a latency goal.
+    /// Returns whether a new I/O may take a short way. False if it would overtake a request that is held, that waits
+    /// for a slot by group, or that is in a flush sequence. Also false while requests are traced, need a budget, or are
+    /// held back for a latency goal.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.fast.is_short
@@ -33,8 +34,8 @@ impl Elevator {
         self.facts.bypass != Bypass::Never
     }
 
-    /// Gives a slot to an I/O that comes alone, and gives it to the policy. Returns its id, and the answer of the policy
-    /// if that holds the request.
+    /// Gives a slot to an I/O that comes alone, and passes it to the policy. Returns its id, and the policy's pick, or
+    /// `None` if the policy has issued the request without holding it.
     #[inline]
     pub(crate) fn admit_alone(
         &mut self,
@@ -65,9 +66,9 @@ impl Elevator {
         self.facts.takes_plugs
     }
 
-    /// The slots that `ios` need to pass together; `None` if they may not: without slots for all, into a flush sequence,
-    /// or past a chance to merge with each other; nor unless they are all reads or all writes. A policy that limits slots
-    /// is not asked yet.
+    /// Returns the slots that `ios` need to pass together. `None` if slots are missing, if an I/O needs a flush
+    /// sequence, if two of them could merge, or if they are not all reads or all writes. A policy that limits slots is
+    /// asked later, by [`admit_plug`](Self::admit_plug).
     pub(crate) fn lets_all_pass<'a>(
         &self,
         ios: impl ExactSizeIterator<Item = &'a PluggedRequest> + Clone,
@@ -101,8 +102,9 @@ impl Elevator {
         self.config.nomerges == NoMerges::None || merge::are_apart(ios.map(|io| &io.meta))
     }
 
-    /// Gives the `slots` that they need to I/Os that may pass together, and gives the I/Os to the policy, to leave by `hw`.
-    /// Returns whether the policy issues all of them; otherwise nothing has happened.
+    /// Gives `slots` to I/Os that may pass together, and passes the I/Os to the policy, to leave by `hw`. Writes their
+    /// ids and their order to `ids` and `order`. Returns whether the policy issues all of them. If not, their slots are
+    /// free again.
     pub(crate) fn admit_plug<'a>(
         &mut self,
         ios: impl ExactSizeIterator<Item = &'a PluggedRequest> + Clone,
@@ -132,7 +134,7 @@ impl Elevator {
         true
     }
 
-    /// Makes that I/O a token for the device, if the policy has picked it.
+    /// Turns the I/O of [`admit_alone`](Self::admit_alone), which the policy has picked, into a token for the device.
     #[inline]
     pub(crate) fn picked_token(
         &self,
@@ -146,7 +148,7 @@ impl Elevator {
         Inflight::new(chain, id, tag, hw, self.slots.now, &meta, self.env.picked())
     }
 
-    /// Keeps that I/O as one that is held, if the policy has not picked it.
+    /// Stores the I/O of [`admit_alone`](Self::admit_alone), which the policy holds and has not picked.
     #[inline(never)]
     pub(crate) fn keep(&mut self, io: PluggedRequest, id: RequestId) {
         self.env.unpicked();
@@ -156,14 +158,14 @@ impl Elevator {
         self.index_held(id, &meta);
     }
 
-    /// Returns whether an I/O may pass. False without a slot for it, and for an I/O that would enter a flush sequence.
+    /// Returns whether an I/O may bypass the policy. False if there is no slot for it, or if it needs a flush sequence.
     #[inline]
     pub(crate) fn lets_pass(&self, meta: &IoMeta) -> bool {
         meta.op != Op::Flush && !meta.flags.intersects(self.sequenced) && self.has_slot_for(meta)
     }
 
-    /// The slots for the first of `ios`, as many as [may pass](Self::lets_pass) together, at most `most`. They come from
-    /// one hardware queue.
+    /// Returns the slots for as many of the first `ios` as [may pass](Self::lets_pass) together, at most `most`. All of
+    /// `ios` are of one hardware queue.
     #[inline(always)]
     pub(crate) fn passing<'a>(
         &self,
@@ -228,7 +230,7 @@ impl Elevator {
         }
     }
 
-    /// Makes that I/O a token for the device.
+    /// Turns the I/O of [`pass`](Self::pass) or [`pass_counted`](Self::pass_counted) into a token for the device.
     #[inline]
     pub(crate) fn token(
         &self,
@@ -242,7 +244,7 @@ impl Elevator {
     }
 }
 
-/// Returns whether the engine counts, for a policy with these properties at this level.
+/// Returns whether the elevator counts the events of groups, for a policy with these properties at this level.
 pub(super) fn counts(facts: &Facts, level: StatsLevel) -> bool {
     level > StatsLevel::Off && !facts.notes_groups
 }

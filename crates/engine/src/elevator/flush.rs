@@ -1,9 +1,9 @@
 //! Flush sequences, which make writes durable on a device with a volatile cache (`spec/framework.md` section 12).
 //!
-//! An I/O that needs it goes through the steps PRE, DATA and POST, as far as it needs each. PRE and POST are flushes
-//! of the device, and one flush serves every request that was waiting for one when it began. This file decides which
-//! request waits for which step: a plain state machine for each hardware queue, which receives events and the time. It
-//! knows requests by id only; `elevator/merging.rs` has their bios, tags and slots, and carries out the decisions.
+//! An I/O goes through those of the steps PRE, DATA and POST that it needs. PRE and POST are flushes of the device, and
+//! one flush serves every request that was waiting for one when it began. This file decides which request waits for
+//! which step: a plain state machine for each hardware queue, which receives events and the time. It knows requests by
+//! id only; `elevator/merging.rs` has their bios, tags and slots, and carries out the decisions.
 //!
 //! | event | request in PRE | in DATA | in POST |
 //! |---|---|---|---|
@@ -32,7 +32,7 @@ pub(crate) const PENDING_AGE: Nanos = Nanos::from_secs(5);
 
 const NIL: u32 = u32::MAX;
 
-/// The flags that ask for a flush, or for durability that takes one if the device cannot do better.
+/// The flags that ask for a flush, or for durability, which takes a flush if the device has no FUA.
 pub(crate) const BARRIERS: IoFlags = IoFlags::PREFLUSH.union(IoFlags::FUA);
 
 impl WriteCache {
@@ -99,9 +99,9 @@ pub(crate) enum Next {
     Data,
     /// The request is done.
     End {
-        /// How it ended.
+        /// The result of the request.
         result: IoResult,
-        /// Its data has been to the device; false for a bare flush, and if the flush ahead failed.
+        /// Its data has reached the device. False for a bare flush, and if the flush ahead of the data failed.
         data: bool,
     },
 }
@@ -138,7 +138,7 @@ struct Lane {
     filling: List,
     /// While a flush is under way, the requests that it serves. After it, the served requests not yet taken.
     serving: List,
-    /// `Some` when the flush is over and the requests in `serving` have to be notified.
+    /// The result of a flush that is over, until all requests in `serving` are taken; otherwise `None`.
     result: Option<IoResult>,
     /// A flush is under way.
     flushing: bool,
@@ -209,8 +209,8 @@ impl FlushQueues {
         entry
     }
 
-    /// Starts the sequence of `id`, of hardware queue `hw`. True if its data goes to the device immediately; then it
-    /// counts as in flight.
+    /// Starts the sequence of `id`, of hardware queue `hw`. Returns whether its data goes to the device immediately,
+    /// and then counts it as in flight.
     #[must_use = "data that goes at once is nobody else's to issue"]
     pub(crate) fn enter(
         &mut self,
@@ -280,15 +280,15 @@ impl FlushQueues {
         Some(carrier.id)
     }
 
-    /// When C3 will allow a flush for `hw` that waits for data steps. `None` if no flush waits so: if requests
-    /// are pending, the end of the flush under way lets the next one begin.
+    /// Returns the time at which C3 allows a flush for `hw` that waits for data steps. `None` if no flush waits for
+    /// them. If one is under way, its end lets the next one begin.
     pub(crate) fn deadline(&self, hw: HwQueue) -> Option<Instant> {
         let lane = &self.lanes[usize::from(hw.0 - self.first_hw)];
         let waits = !lane.filling.is_empty() && !lane.flushing;
         waits.then_some(lane.since + PENDING_AGE)
     }
 
-    /// The flush for `hw`, in the name of `carrier`, is over. Take the served requests with
+    /// Ends the flush for `hw`, in the name of `carrier`. The caller then takes the served requests with
     /// [`next_served`](Self::next_served).
     pub(crate) fn flushed(&mut self, hw: HwQueue, carrier: RequestId, result: IoResult) {
         let entry = self.entry(carrier);
@@ -298,7 +298,8 @@ impl FlushQueues {
         lane.result = Some(result);
     }
 
-    /// The next request that the flush for `hw`, now over, served, and its next step. Oldest first.
+    /// Returns the next request that the last flush for `hw` served, and the next step of the request. The oldest
+    /// request comes first, and `None` follows the last one.
     pub(crate) fn next_served(&mut self, hw: HwQueue) -> Option<(RequestId, Next)> {
         let Lane { serving, result, .. } = *self.lane(hw);
         let result = result?;
@@ -321,8 +322,8 @@ impl FlushQueues {
         Some((id, Next::End { result, data: after }))
     }
 
-    /// The data step of `id`, of hardware queue `hw`, is over. `Some` if that was its last step or it failed;
-    /// otherwise the request is now pending.
+    /// Ends the data step of `id`, of hardware queue `hw`. Returns the result of the request if that was its last step
+    /// or it failed. Otherwise the request becomes pending.
     pub(crate) fn data_done(
         &mut self,
         now: Instant,

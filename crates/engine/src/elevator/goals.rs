@@ -1,8 +1,8 @@
-//! The controllers that an elevator may be built with, whose runner alone touches them: of latency goals, and of the
-//! forecast.
+//! The controller of latency goals and the forecast, either of which an elevator may have. Only its runner uses them.
 //!
-//! Decisions of the controller take effect in two places: the limit of the queue's budget, and the slots of groups, which
-//! may be held back. The state of the goals is published for readers, who never make the runner wait.
+//! Decisions of the controller take effect in three places: the limit of the queue's budget, the slots of groups, which
+//! may be held back, and the length of requests. The state of the goals is published, so that a reader never makes the
+//! runner wait.
 
 use super::lobby::Lobby;
 use super::slot_table::SlotTable;
@@ -15,13 +15,13 @@ use blkmq_core::{Instant, IoMeta, Nanos, RequestId};
 use blkmq_sched::goals::{Member, STEP, Sight};
 use blkmq_sched::{Capacity, Forecast, Goals, Taken};
 
-/// The controller of an elevator, and where its decisions go.
+/// The controller of latency goals, and the places where its decisions take effect.
 pub(crate) struct Keeper {
     pub(super) goals: Goals,
     /// The limit of the queue's budget, and its value without the controller.
     lever: (Lever, u32),
     pub(super) board: Board,
-    /// Looks in a row before which no request had ended.
+    /// Consecutive looks without a completion since the previous look.
     unanswered: u32,
     /// Something is taken from groups without a goal.
     takes: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Keeper {
     pub(super) is_told: bool,
 }
 
-/// The longest time from one look to the next where nothing ends is 2^20 of the shortest, more than a day.
+/// While nothing ends, the interval between looks grows to at most 2^20 times the shortest, more than a day.
 const MOST_DOUBLINGS: u32 = 20;
 
 /// The requests that have slots, and the I/Os that wait for one.
@@ -50,7 +50,8 @@ impl Sight for InElevator<'_> {
 }
 
 impl Keeper {
-    /// For a queue with a budget of `most`, which `lever` moves, and a policy that keeps floors by this capacity.
+    /// The controller for a queue with a budget of `most`, whose limit `lever` sets, and for a policy that keeps floors
+    /// by `capacity`.
     pub(crate) fn new(
         (lever, most): (Lever, u32),
         (members, capacity): (&[Member], Option<Capacity>),
@@ -68,8 +69,7 @@ impl Keeper {
         }
     }
 
-    // While nothing is taken, a request is charged for at its end: that is one call for it instead of two, and none where
-    // it takes a short way.
+    // While nothing is taken, a request is charged only at its end: one call instead of two, and none on a short way.
 
     pub(super) fn inserted(&mut self, now: Instant, io: &IoMeta) {
         if self.takes {
@@ -91,8 +91,8 @@ impl Keeper {
         }
     }
 
-    /// A request has ended, as a sample of those that ended while nothing is taken. The number of requests until the next
-    /// sample, with that.
+    /// Counts a request that has ended as a sample, while nothing is taken. Returns the number of completions up to and
+    /// including the next sample.
     pub(super) fn sampled(&mut self, io: &IoMeta, at: Instant) -> u32 {
         self.goals.sampled(io, at)
     }
@@ -102,13 +102,13 @@ impl Keeper {
         self.takes
     }
 
-    /// When the controller wants to look; time zero if the threads that wait are not told that.
+    /// The time of the controller's next look; zero while the board does not have it.
     pub(super) fn due(&self) -> Instant {
         if self.is_told { self.goals.due() } else { Instant::ZERO }
     }
 
-    /// When to look although no pass is made: as soon as the controller wants to, and where nothing ends after twice the
-    /// time each, so that a device that is stuck is no work.
+    /// The time of the next look if no pass is made before. While nothing ends, the interval doubles with each look, so
+    /// that a stuck device costs little.
     pub(super) fn next_look(&self) -> Instant {
         let steps = (1 << self.unanswered.min(MOST_DOUBLINGS)) - 1;
         self.goals.due() + Nanos(STEP.0 * steps)
@@ -125,16 +125,15 @@ impl Keeper {
         self.tell(false);
     }
 
-    /// Tells the threads that wait when the next look is, or that none has to be made.
+    /// Publishes the time of the next look for the threads that wait, or that no look is needed.
     pub(super) fn tell(&mut self, is_busy: bool) {
         self.is_told = is_busy;
         self.board.set_next_look(is_busy.then(|| self.next_look()));
     }
 }
 
-/// The forecast of an elevator, and where it is published.
-///
-/// Publishes the forecast for threads that push, and counts how its predictions agree with the truth.
+/// The forecast of an elevator. Publishes it for threads that push, and counts how its predictions agree with the
+/// outcomes.
 pub(crate) struct Forecaster {
     forecast: Forecast,
     prospect: Arc<Prospect>,
@@ -162,12 +161,12 @@ impl Forecaster {
         self.forecast.gone(now, id);
     }
 
-    /// Publishes the forecast, where this many I/Os wait for a slot.
+    /// Publishes the forecast, with `outside` I/Os that wait for a slot.
     pub(super) fn publish(&self, outside: u32) {
         self.prospect.publish(&self.forecast.outlook(outside));
     }
 
-    /// The request has ended: the forecast learns from it, and a prediction is judged.
+    /// Corrects the forecast by a request that has ended, and compares its prediction with the outcome.
     pub(super) fn completed(&mut self, io: &IoMeta, done: &Done, counters: &ElevatorCounters) {
         let Some(expected) = self.forecast.completed(done.completed, done.rq, io) else { return };
         let writes = io.op.is_write();

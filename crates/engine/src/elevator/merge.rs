@@ -1,6 +1,7 @@
 //! Which I/Os may become one request: kinds, attributes and limits (`spec/framework.md` section 13).
 //!
-//! This file asks pure questions about metadata. `merge_index.rs` finds candidates, and `elevator/merging.rs` merges.
+//! All functions here are pure and see only metadata. `merge_index.rs` finds candidates, and `elevator/merging.rs`
+//! merges.
 
 use blkmq_core::{IoFlags, IoMeta, Limits, Op};
 use blkmq_sched::PLUG;
@@ -34,19 +35,19 @@ pub(crate) fn mergeable(meta: &IoMeta) -> bool {
     matches!(meta.op, Op::Read | Op::Write | Op::Discard) && !meta.flags.intersects(barred)
 }
 
-/// Returns whether the two are equal in every attribute of which a merged request can have only one. The owner of a
-/// merged request is that of its first part; whether other owners may join is decided by the policies that care.
+/// Returns whether `a` and `b` are equal in every attribute of which a merged request has only one value. The owner of
+/// a merged request is that of its first part; whether other owners may join is decided by the policies that care.
 fn alike(a: &IoMeta, b: &IoMeta) -> bool {
     a.op == b.op && a.group == b.group && a.ioprio == b.ioprio && a.write_hint == b.write_hint
 }
 
-/// Returns whether `io` could join `rq` at all, judged by position. Cheap, and false for nearly every random I/O.
+/// Returns whether the position of `io` allows it to join `rq`. Cheap, and false for nearly every random I/O.
 #[inline]
 pub(crate) fn could_join(rq: &IoMeta, io: &IoMeta) -> bool {
     rq.end() == io.sector || io.end() == rq.sector || rq.op == Op::Discard
 }
 
-/// Returns whether none of at most [`PLUG`] reads or writes could join another of them, judged by position.
+/// Returns whether no two of at most [`PLUG`] reads or writes could merge, judged by position.
 #[inline]
 pub(crate) fn are_apart<'a>(ios: impl ExactSizeIterator<Item = &'a IoMeta> + Clone) -> bool {
     const HALF: usize = PLUG / LANES / 2;
@@ -58,14 +59,14 @@ pub(crate) fn are_apart<'a>(ios: impl ExactSizeIterator<Item = &'a IoMeta> + Clo
     !edges_meet || !any_could_join(ios)
 }
 
-/// Returns whether the lower halves of an end and a start agree, of up to `FOURS` times four I/Os. Those of random I/Os
-/// hardly ever do.
+/// Returns whether the lower halves of an end and of a start are equal, among up to `FOURS` times four I/Os. Random
+/// I/Os seldom have equal ones.
 #[inline(always)]
 fn edges_meet<'a, const FOURS: usize>(mut ios: impl ExactSizeIterator<Item = &'a IoMeta>) -> bool {
     let len = ios.len();
     let mut starts = [[0; LANES]; FOURS];
     let mut ends = starts;
-    // Four are stored together: a load of several that were stored one by one waits for the store buffer.
+    // Four are stored together: a wide load of values stored one by one would wait for the store buffer.
     for (starts, ends) in starts.iter_mut().zip(&mut ends) {
         let mut edges = || ios.next().map_or((0, 0), |io| (io.sector as u32, io.end() as u32));
         let [a, b, c, d] = [edges(), edges(), edges(), edges()];
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(fit(&virt, &io(8, 3), &io(11, 8)), Fit::No);
         assert_eq!(fit(&virt, &io(8, 3), &io(0, 8)), Fit::Merge(Kind::Front));
         assert_eq!(fit(&virt, &io(3, 8), &io(0, 3)), Fit::No);
-        // Below a sector, no length in sectors is off a boundary.
+        // If the boundary is smaller than a sector, every length in sectors ends at a boundary.
         let fine = Limits { virt_boundary_mask: 511, ..Limits::default() };
         assert_eq!(fit(&fine, &io(3, 7), &io(0, 3)), Fit::Merge(Kind::Front));
         // A gathered discard has no buffers, and so no joint.
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(joined(&one, &next, Kind::Discard).segments, 2, "two ranges");
     }
 
-    /// With edges whose lower halves are equal though they are far apart.
+    /// Some edges are far apart but have equal lower halves.
     #[test]
     fn a_plug_is_apart_if_no_two_of_its_ios_could_join() {
         let mut rng = Rng::new(1);

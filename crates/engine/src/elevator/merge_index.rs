@@ -3,9 +3,9 @@
 //! It is two hash tables over slots, chained by index: no allocation after creation, O(1) for each operation. The key
 //! is stored beside the links, so a miss reads only one bucket head.
 //!
-//! Most requests leave in the pass in which they came. So the newest few wait in a short list ahead of the tables, and
-//! get into these only when the list is full. Two filters of 64 bits say that no request in the list touches a sector;
-//! nearly every random I/O needs no more than that.
+//! Most requests leave in the pass in which they arrive. So the newest requests are kept in a short list, and move to
+//! the tables only when the list is full. Two filters of 64 bits show that no request in the list touches a sector,
+//! which suffices for nearly every random I/O.
 
 use blkmq_core::RequestId;
 
@@ -89,7 +89,7 @@ impl SectorHash {
     }
 }
 
-/// Requests in the list of the newest.
+/// The capacity of the list of the newest requests.
 const FRESH: usize = 8;
 /// The place of a request that is not in the list.
 const NOWHERE: u8 = FRESH as u8;
@@ -102,16 +102,16 @@ struct Edges {
     id: RequestId,
 }
 
-/// The newest requests, in the order in which they came. A request that leaves makes no room: the list begins anew when
-/// it is empty or full.
+/// The newest requests, in order of arrival. The place of a request that leaves stays used until the list is cleared,
+/// which happens when it is empty or full.
 struct Fresh {
     list: [Edges; FRESH],
-    /// Places used since the list began.
+    /// Places used since the list was cleared.
     used: u8,
-    /// By place: whether the request is still there.
+    /// A bit for each place whose request is still in the list.
     there: u8,
-    /// A bit for each start, and for each end, by its hash. Bits of requests that have left stay until the list begins
-    /// anew.
+    /// A bit for each start, and for each end, by its hash. Bits of requests that have left stay until the list is
+    /// cleared.
     starts: u64,
     ends: u64,
 }
@@ -133,7 +133,7 @@ impl Fresh {
         (self.used, self.there, self.starts, self.ends) = (0, 0, 0, 0);
     }
 
-    /// The requests of which `is` is true, the newest first.
+    /// The requests for which `is` returns true, the newest first.
     fn find(&self, is: impl Fn(&Edges) -> bool) -> impl Iterator<Item = RequestId> {
         let mut left = self.there;
         std::iter::from_fn(move || {
@@ -211,7 +211,7 @@ impl MergeIndex {
         }
     }
 
-    /// Removes `id`; false if it was not in the index.
+    /// Removes `id`. Returns whether it was in the index.
     #[inline]
     pub(crate) fn remove(&mut self, id: RequestId) -> bool {
         let place = &mut self.places[id.index()];
@@ -240,8 +240,8 @@ impl MergeIndex {
         there
     }
 
-    /// Returns whether a request might start at `end` or end at `start`. If false, an I/O from `start` to `end`
-    /// continues none.
+    /// Returns whether a request might start at `end` or end at `start`. If false, no request is adjacent to an I/O
+    /// from `start` to `end`.
     #[inline]
     pub(crate) fn may_touch(&self, start: u64, end: u64) -> bool {
         let fresh = self.fresh.ends & bit(start) | self.fresh.starts & bit(end);
@@ -273,7 +273,7 @@ mod tests {
         // Slot, start and end, the oldest first.
         let mut naive: Vec<(u32, u64, u64)> = Vec::new();
         for step in 0..if cfg!(miri) { 40 } else { 20_000 } {
-            // Sometimes few, so that the list begins anew, and sometimes many.
+            // Sometimes few, so that the list is cleared, and sometimes many.
             let slot = rng.below(if step / 500 % 2 == 0 { 4 } else { 32 }) as u32;
             let id = RequestId::new(slot, 0);
             if let Some(at) = naive.iter().position(|it| it.0 == slot) {

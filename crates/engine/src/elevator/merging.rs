@@ -4,10 +4,10 @@
 //! rules). I/Os wait for a slot by group as the [`Lobby`](crate::elevator::lobby::Lobby) decides.
 //!
 //! Flush sequences follow the decisions of [`FlushQueues`](crate::elevator::flush::FlushQueues) (`spec/framework.md`
-//! section 12). Such a request keeps its slot from the first step to the last. A flush has no slot and no bio of its own: it
-//! is issued in the name of the first request that it serves, takes a driver tag as every request does, and leaves ahead of
-//! the requests that the policy holds. Data goes to the policy like any other request: to the tail, or to the head if it has
-//! waited for a flush already. A request in a sequence merges with nothing.
+//! section 12). A request in a sequence keeps its slot from the first step to the last. A flush has no slot and no bio
+//! of its own: it is issued in the name of the first request that it serves, takes a driver tag as every request does,
+//! and leaves ahead of the requests that the policy holds. Data goes to the policy like any other request: to the tail,
+//! or to the head if it has waited for a flush already. A request in a sequence never merges.
 
 use super::{Elevator, Grown, Kind, NoMerges, PluggedRequest};
 use crate::BioTable;
@@ -21,7 +21,7 @@ use blkmq_core::{IoFlags, IoMeta, IoResult, Op, RequestId, SubmitterId};
 use blkmq_sched::GroupChange;
 
 impl Elevator {
-    /// Merges a bio into a held request if it can, and takes it out of `bio` then. O(1) look-ups.
+    /// Merges `bio` into a held request if possible, and leaves `None` then. O(1) look-ups.
     #[cfg(feature = "compare")]
     pub(crate) fn merge<P>(&mut self, table: &BioTable<P>, bio: &mut Option<PluggedRequest>) {
         if let Some((into, kind)) = bio.as_ref().and_then(|proto| self.merge_target(&proto.meta))
@@ -38,7 +38,7 @@ impl Elevator {
     }
 
     /// The place for an I/O like `io`: in a held request, or in a slot of its own. `None` if it needs a slot and may
-    /// have none. O(1) look-ups.
+    /// not have one. O(1) look-ups.
     #[inline]
     pub(crate) fn place(&mut self, io: &IoMeta) -> Option<Place> {
         match self.merge_target(io) {
@@ -64,7 +64,7 @@ impl Elevator {
         self.find(io)
     }
 
-    /// Lets others merge with a request that is held from now on, if it is of that kind.
+    /// Adds a held request to the index, if other I/Os may merge with it.
     #[inline]
     pub(super) fn index_held(&mut self, id: RequestId, meta: &IoMeta) {
         if self.config.nomerges != NoMerges::None && merge::mergeable(meta) {
@@ -120,7 +120,7 @@ impl Elevator {
         !matches!(self.fit(self.slots.requests.get(id), io), Fit::No)
     }
 
-    /// As [`merge::fit`], within the length to which requests are shortened for latency goals.
+    /// Like [`merge::fit`], but within the length to which requests are shortened for latency goals.
     fn fit(&self, rq: &IoMeta, io: &IoMeta) -> Fit {
         let fit = merge::fit(&self.config.limits, rq, io);
         if rq.sectors.saturating_add(io.sectors) > self.fast.longest {
@@ -256,19 +256,19 @@ impl Elevator {
         }
     }
 
-    /// True if I/Os that find no slot wait in the lobby, by group, and not in staging.
+    /// Returns whether I/Os without a slot wait in the lobby, by group, and not in staging.
     #[inline]
     pub(crate) fn has_lobby(&self) -> bool {
         self.lobby.is_open()
     }
 
-    /// True if I/Os wait in the lobby.
+    /// Returns whether I/Os wait in the lobby.
     #[inline]
     pub(crate) fn some_wait(&self) -> bool {
         !self.lobby.is_empty()
     }
 
-    /// I/Os that wait in the lobby.
+    /// The number of I/Os that wait in the lobby.
     pub(crate) fn in_lobby(&self) -> usize {
         self.lobby.waiting()
     }
@@ -278,7 +278,7 @@ impl Elevator {
         self.lobby.all()
     }
 
-    /// Tells the lobby of a change to a group, if the policy shares by group or groups have latency goals.
+    /// Notifies the lobby of a change to a group, if the policy shares by group or groups have latency goals.
     pub(super) fn regroup_lobby(&mut self, change: GroupChange) {
         let has_goals = self.watch.as_ref().is_some_and(|watch| watch.goals.is_some());
         if self.facts.shares_by_group || has_goals {
@@ -289,7 +289,7 @@ impl Elevator {
         }
     }
 
-    /// Takes in an I/O of a submitter: into a held request, into a slot, or into the lobby. O(1) look-ups, or O(log
+    /// Admits an I/O of a submitter: into a held request, into a slot, or into the lobby. O(1) look-ups, or O(log
     /// groups).
     pub(crate) fn take_in<P>(
         &mut self,
@@ -306,7 +306,8 @@ impl Elevator {
         }
     }
 
-    /// Returns whether an I/O may have a slot although others wait for one. A bare flush may: it has slots of its own.
+    /// Returns whether an I/O would overtake no other by taking a slot. A bare flush never does, because it has slots
+    /// of its own.
     fn may_pass(&self, io: &IoMeta) -> bool {
         self.lobby.is_empty() || io.op == Op::Flush
     }
@@ -331,15 +332,15 @@ impl Elevator {
         self.lobby.remove(by, is)
     }
 
-    /// True if an I/O has come into the lobby since slots were last given out.
+    /// Returns whether an I/O has entered the lobby since slots were last given out.
     #[inline]
     pub(crate) fn has_newcomers(&self) -> bool {
         self.lobby.is_fresh()
     }
 
-    /// Gives out the free slots, in the order that the lobby decides: to groups that have less than their part, those
-    /// whose floors are due first, then to any group. O(log groups) for each slot; where no waiting I/O may have the free
-    /// slots, O(waiting groups).
+    /// Gives out the free slots in the order of the lobby: first to groups that have less than their part, due floors
+    /// ahead, then to any group. O(log groups) for each slot, or O(waiting groups) if no waiting I/O may have a free
+    /// slot.
     pub(crate) fn fill<P>(&mut self, table: &BioTable<P>) {
         self.lobby.advance(self.slots.now);
         let queues = u32::from(self.config.hw_queues);
@@ -369,7 +370,7 @@ impl Elevator {
                 Some(Place::Slot) => {
                     let proto = self.lobby.take(turn);
                     self.admit(table, Place::Slot, proto);
-                    // The next I/Os in its line may continue it.
+                    // The next I/Os in its line may be adjacent to it.
                     self.join_line(table, turn);
                 }
             }
@@ -388,7 +389,7 @@ impl Elevator {
     }
 }
 
-/// A sequence has one bio: an I/O that asks for a flush merges with nothing.
+/// The bios of a request in a sequence, which never merges.
 const BIOS: u32 = 1;
 
 impl Elevator {
@@ -423,8 +424,8 @@ impl Elevator {
         }
     }
 
-    /// Takes back a request that its pump did not end: requeues it, or makes the next step of its sequence. `end` is
-    /// given the bios of requests that end by that. True if slots became free.
+    /// Takes back a request that its pump did not end: requeues it, or makes the next step of its sequence. `end`
+    /// receives the bios of requests that end in this call. Returns whether slots became free.
     #[cold]
     pub(crate) fn take_back(&mut self, back: Handback, mut end: impl FnMut(Bio, IoResult)) -> bool {
         let Handback { rq, verdict, at } = back;
@@ -442,7 +443,7 @@ impl Elevator {
         }
     }
 
-    /// Takes back `rq`, which is to be issued again later. It goes to the head, and nothing merges with it there.
+    /// Takes back `rq`, which is to be issued again later. It goes to the head, where no I/O merges with it.
     fn requeue(&mut self, rq: Inflight) {
         let (id, way) = (rq.id, rq.way());
         if let Some(watch) = &mut self.watch {
@@ -490,14 +491,14 @@ impl Elevator {
                 }
             }
         }
-        // Each goes to the head, so the last one goes first: they leave in the order in which they came.
+        // Each is inserted at the head, so the last one is inserted first, and they leave in order of arrival.
         while let Some(id) = self.released.pop() {
             self.give_policy(id, At::Head);
         }
         freed
     }
 
-    /// A request ends at a flush.
+    /// Notes a request that ends with a flush.
     fn note_served(&mut self, done: &Done) {
         let Some(watch) = &mut self.watch else { return };
         watch.served(&self.slots, done, self.fast.is_sampled);
@@ -520,8 +521,8 @@ impl Elevator {
         !self.flushes.is_empty()
     }
 
-    /// Begins the flushes that may begin. Returns the time of the next look if requests wait for a flush and nothing
-    /// happens before.
+    /// Begins the flushes that may begin. Returns the time at which to try again if no event comes before; `None` if no
+    /// request waits for a flush.
     pub(crate) fn begin_flushes(&mut self) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         for hw in self.flushes.hws() {

@@ -2,7 +2,7 @@
 //!
 //! It is plain `&mut self` code. It offers I/Os to merging, gives slots (scheduler tags) to those that did not merge,
 //! feeds the policy, and turns the requests that the policy picks into tokens for a device. It knows nothing of
-//! threads; its runner calls it, and the gate decides which thread may be that.
+//! threads: its runner calls it, and a gate decides which thread is the runner.
 //!
 //! *Invariant: an I/O takes a slot only after merging was tried.* When slots run out, an I/O that waits outside can
 //! still merge into a request that waits inside. The kernel series that parked requests holding tags lost 72.9 % on
@@ -51,8 +51,8 @@ pub(crate) enum Place {
     Slot,
 }
 
-/// The properties of `policy`, without ways that an elevator of this `config` does not have. With several hardware
-/// queues, the policy chooses the one that an I/O leaves by.
+/// The properties of `policy`, without the short ways if an elevator with this `config` has none: with several hardware
+/// queues, the policy chooses the one by which an I/O leaves.
 fn facts(policy: &dyn Scheduler, config: &Config) -> Facts {
     let facts = policy.facts();
     if config.has_short_ways() {
@@ -75,12 +75,12 @@ pub(crate) struct Elevator {
     facts: Facts,
     /// The elevator counts events of groups, because the policy does not.
     counts_groups: bool,
-    /// The watches over its requests.
+    /// The watches over the requests; `None` if nothing watches.
     watch: Option<Box<Watch>>,
     fast: FastPath,
-    /// Requests to end until the controller of latency goals takes the next sample, with it.
+    /// Completions up to and including the next sample of the controller of latency goals.
     until_sample: u32,
-    /// A request has ended since the controller looked.
+    /// A request has ended since the last look of the controller of latency goals.
     some_ended: bool,
     /// The queue's `async_depth` or the policy's, whichever is less.
     async_depth: u32,
@@ -89,8 +89,8 @@ pub(crate) struct Elevator {
     lobby: Lobby,
     last_merge: Option<RequestId>,
     flushes: FlushQueues,
-    /// Carriers: requests that each lend their name to a flush, which leaves ahead of the requests that the policy
-    /// holds; at most one for each hardware queue.
+    /// Requests in whose names flushes leave, ahead of the requests that the policy holds. At most one for each
+    /// hardware queue.
     carriers: VecDeque<RequestId>,
     /// Requests that have had their flush and continue with their data; empty between two calls.
     released: Vec<RequestId>,
@@ -142,8 +142,8 @@ impl Elevator {
         }
     }
 
-    /// Sets the time. Callers read clocks on their own, so an earlier time than before is ignored: a policy never
-    /// sees time go back.
+    /// Sets the time. Callers read clocks independently, so an earlier time than the last one is ignored: time never
+    /// goes back for a policy.
     #[inline]
     pub(crate) fn advance(&mut self, now: Instant) {
         self.slots.now = self.slots.now.max(now);
@@ -154,7 +154,7 @@ impl Elevator {
         self.slots.now
     }
 
-    /// Requests that wait here to be issued.
+    /// The number of requests that wait to be issued.
     pub(crate) fn held(&self) -> u32 {
         self.slots.held
     }
@@ -166,7 +166,7 @@ impl Elevator {
 
     /// Changes the settings that may change while requests are held.
     pub(crate) fn tune(&mut self, tuning: &mut Tuning) {
-        // The groups may be others in a moment.
+        // The groups may change below.
         self.count_times();
         if tuning.unobserved
             && let Some(policy) = self.policy.release()
@@ -193,7 +193,7 @@ impl Elevator {
         self.async_depth = async_depth(&self.facts, tuning.async_depth);
     }
 
-    /// Tells the policy, and the lobby, of changes to the tree of groups.
+    /// Notifies the policy and the lobby of changes to the tree of groups.
     pub(crate) fn regroup(&mut self, changes: &[GroupChange]) {
         for change in changes {
             self.policy.regroup(&self.slots.cx(&self.env), *change);
@@ -202,7 +202,8 @@ impl Elevator {
         self.settle_watch();
     }
 
-    /// Follows a change of the groups: an account is kept while one of them has a floor and the policy keeps floors.
+    /// Follows a change of the groups. The account of floors exists while a group has a floor and the policy keeps
+    /// floors.
     pub(crate) fn tune_floors(&mut self, members: &[Member]) {
         self.watch = Watch::with_floors(self.watch.take(), members, self.facts.capacity);
         self.settle_watch();
@@ -214,7 +215,7 @@ impl Elevator {
         }
     }
 
-    /// Follows a change of the watches, or of what the controller of latency goals takes.
+    /// Updates the fast path after a change of the watches, or of the decisions of the controller of latency goals.
     fn settle_watch(&mut self) {
         let watch = self.watch.as_deref();
         self.fast = FastPath::of(&self.config, &self.facts, watch, &self.lobby);
@@ -236,14 +237,14 @@ impl Elevator {
         }
     }
 
-    /// Returns whether a watch has work now, beyond the requests that end.
+    /// Returns whether a watch has work besides completions.
     #[inline]
     fn is_look_due(&self) -> bool {
         self.watch.is_some() && self.slots.now >= self.fast.looks_at
     }
 
-    /// Requests were returned, or a pass has ended. True if the controller of latency goals has looked or takes
-    /// something, so that groups that had to wait may have slots now.
+    /// Lets the watches look if that is due, after completions and at the end of a pass. Returns whether they looked
+    /// and there is a controller of latency goals, so that groups that had to wait may have slots.
     #[inline]
     fn time_busy(&mut self) -> bool {
         self.is_look_due() && self.look_up()
@@ -269,7 +270,7 @@ impl Elevator {
         }
     }
 
-    /// Lets the controller of latency goals look, if that is due. True if there is one.
+    /// Lets the controller of latency goals look, if that is due. Returns whether there is one.
     fn look_at_goals(&mut self) -> bool {
         let Some(Watch { goals: Some(keeper), .. }) = self.watch.as_deref_mut() else {
             return false;
@@ -284,8 +285,8 @@ impl Elevator {
         true
     }
 
-    /// Tells the threads that wait when the controller has to look although no pass is made: a device that ends nothing
-    /// calls for none, and would be taken for a good one.
+    /// Publishes the time of the controller's next look for the threads that wait. A device that ends nothing causes no
+    /// pass, and without a look it would count as meeting the goals.
     fn tell_look(&mut self) {
         if let Some(Watch { goals: Some(keeper), .. }) = self.watch.as_deref_mut()
             && !self.slots.is_idle()
@@ -296,24 +297,26 @@ impl Elevator {
         }
     }
 
-    /// When the controller has to look although no pass is made; `None` without one, or while no request has a slot.
+    /// The time of the controller's next look if no pass is made before; `None` without a controller, or while no
+    /// request has a slot.
     #[cfg(feature = "compare")]
     fn next_look(&self) -> Option<Instant> {
         let keeper = self.watch.as_ref()?.goals.as_ref()?;
         (!self.slots.is_idle()).then(|| keeper.next_look())
     }
 
-    /// When a group that has to wait for a latency goal may have a slot.
+    /// The earliest time at which a group that waits for a latency goal may have a slot; `None` if no group waits for
+    /// one.
     pub(crate) fn next_admission(&self) -> Option<Instant> {
         self.watch.as_ref()?.goals.as_ref()?.goals.next_admission(self.slots.now)
     }
 
-    /// Time has passed from the last pass to `now`, and nothing has changed yet. The nanoseconds to account for, if the
-    /// stretch is to be looked at. I/Os wait for a slot outside, or not. O(1).
+    /// Ends the stretch from the last pass to `now`, before anything changes. Returns the nanoseconds to account for,
+    /// or `None` if the stretch is not looked at. `some_staged` says whether I/Os in staging wait for a slot. O(1).
     #[inline]
     fn stretch(&mut self, now: Instant, some_staged: bool) -> Option<u64> {
         let stretch = now.since(self.slots.now).0;
-        // Of the passes of a run, the first one has a new time.
+        // Only the first pass of a run has a new time.
         if stretch == 0 {
             return None;
         }
@@ -324,7 +327,7 @@ impl Elevator {
         self.watch.as_mut()?.times.as_mut()?.waits().0.passed(stretch)
     }
 
-    /// A tag, a budget or room at the device is missing.
+    /// Notes that a tag, a budget or room at the device is missing.
     #[inline]
     fn is_short(&mut self) {
         if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
@@ -332,7 +335,7 @@ impl Elevator {
         }
     }
 
-    /// There is one again.
+    /// Notes that the shortage is over.
     #[inline]
     fn is_supplied(&mut self) {
         if let Some(Watch { times: Some(times), .. }) = self.watch.as_deref_mut() {
@@ -428,7 +431,7 @@ impl Elevator {
     }
 
     /// Inserts `proto` into the policy, or begins its flush sequence. The caller has seen that a slot is free.
-    // By force in the loop over a plug: as a call, the I/O travels through memory.
+    // Inlined by force into the loop over a plug: a call would pass the I/O through memory.
     #[inline(always)]
     fn insert<P>(&mut self, table: &BioTable<P>, proto: PluggedRequest) {
         if proto.meta.op == Op::Flush || proto.meta.flags.intersects(self.sequenced) {
@@ -442,7 +445,7 @@ impl Elevator {
         self.give_policy(id, At::Tail);
     }
 
-    /// Stores the bios of a request that has a slot from now on.
+    /// Stores the bios of a request that has received a slot.
     #[inline(always)]
     fn put<P>(&mut self, table: &BioTable<P>, id: RequestId, chain: Chain) {
         self.slots.put_chain(id, chain);
@@ -452,7 +455,7 @@ impl Elevator {
         }
     }
 
-    /// Has the policy hold a request.
+    /// Inserts a request into the policy.
     #[inline(always)]
     fn give_policy(&mut self, id: RequestId, at: At) {
         self.hold(id);
@@ -469,7 +472,7 @@ impl Elevator {
             self.slots.held -= 1;
             return Pick::Issue(carrier);
         }
-        // Lanes of owners are one hardware queue.
+        // To the policy, the lanes of all owners are one hardware queue.
         let hw = if self.config.hw_queues == 1 { self.slots.first_hw } else { hw };
         let pick = self.policy.pick(&self.slots.cx(&self.env), hw);
         if let Pick::Issue(id) = pick {
@@ -481,7 +484,7 @@ impl Elevator {
         pick
     }
 
-    /// The submitter of the first bio of a request that is here.
+    /// The submitter of the first bio of a request that has not been issued.
     #[inline]
     pub(crate) fn submitter_of<P>(&self, table: &BioTable<P>, id: RequestId) -> SubmitterId {
         let chain = self.slots.chains[id.index()].as_ref().expect("a picked request has its bios");
@@ -510,7 +513,7 @@ impl Elevator {
             .with_budget(self.fast.takes_budgets)
     }
 
-    /// Takes back finished requests: tells the policy of each, and frees its slot. Returns how many there were.
+    /// Takes back finished requests: notifies the policy of each, and frees its slot. Returns their number.
     #[inline(always)]
     pub(crate) fn take_done(&mut self, returns: &mut Consumer<Done>) -> u32 {
         if self.watch.is_some() {
@@ -518,7 +521,8 @@ impl Elevator {
             if !self.fast.is_sampled || there >= self.until_sample {
                 return self.take_watched(returns);
             }
-            // The next sample is none of these. More may have come in the meantime: it is taken a little later then.
+            // None of these is the next sample. If more requests end in the meantime, the sample is taken a little
+            // later.
             self.until_sample -= there;
             self.some_ended |= there > 0;
         }
@@ -560,7 +564,8 @@ impl Elevator {
         self.count_done(done);
     }
 
-    /// Samples a completion where the controller of latency goals alone watches, and takes nothing.
+    /// Counts a completion towards the next sample, while the controller of latency goals is the only watch and takes
+    /// nothing.
     #[inline(always)]
     fn sample_completed(&mut self, done: &Done) {
         self.until_sample -= 1;

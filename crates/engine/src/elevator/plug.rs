@@ -131,13 +131,13 @@ impl Emptied<'_> {
         self.requests.get(self.at)
     }
 
-    /// Requests that are left, where they are taken in the order of submission.
+    /// The requests that are left, if they are taken in the order of submission.
     #[inline]
     pub(crate) fn rest(&self) -> &[PluggedRequest] {
         &self.requests[self.at..]
     }
 
-    /// Takes the request of a place.
+    /// Takes the request at `place`.
     ///
     /// # Panics
     /// If there is none, or if it has been taken.
@@ -158,7 +158,7 @@ impl Emptied<'_> {
         self.take_at(at)
     }
 
-    /// Ends it: all have been taken. O(1).
+    /// Ends the emptying, after all requests have been taken. O(1).
     #[inline]
     pub(crate) fn end(self) {
         debug_assert!(self.requests.iter().all(|io| io.bio.is_taken()), "something is left");

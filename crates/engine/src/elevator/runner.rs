@@ -55,13 +55,13 @@ pub(crate) struct Runner {
     freed_meanwhile: bool,
     /// Staged requests on their way to an outbox; empty between two calls.
     tray: Plug,
-    /// Tags taken and not needed.
+    /// Driver tags that were taken and not used.
     unused: Vec<Tag>,
-    /// Completions of I/Os that end at a flush or are cancelled: a runner learns of those, and no pump does.
+    /// Completions of I/Os that end with a flush or are cancelled. The runner ends them, and no pump sees them.
     pub(crate) completions: Completions,
     /// The duties that the passes leave to the thread that made them.
     pub(crate) duties: Duties,
-    /// A later queue has taken over: this one admits nothing any more.
+    /// A later queue has taken over, and this one admits nothing.
     retired: bool,
     /// I/Os that wait for a slot must be tried in the next pass although it may free no slot: earlier passes admitted
     /// nothing, the limits have changed, or an earlier queue left these I/Os here.
@@ -89,8 +89,8 @@ impl Runner {
             blocked: Vec::with_capacity(submitters),
             served: Vec::with_capacity(submitters),
             is_blocked: vec![false; submitters].into_boxed_slice(),
-            // A submitter is looked at when slots became free, for its staged requests, and when slots became free in
-            // the meantime.
+            // A pass adds a submitter up to three times: when slots were free, for its staged requests, and when slots
+            // became free during the pass.
             unfinished: Vec::with_capacity(3 * submitters),
             freed_meanwhile: false,
             tray: Plug::new(PLUG),
@@ -123,7 +123,7 @@ impl Runner {
         self.retry_blocked = true;
     }
 
-    /// Gives up the rings of all submitters, to a later queue. From now on nothing is admitted here.
+    /// Hands the rings of all submitters to a later queue. Afterwards nothing is admitted here.
     pub(crate) fn retire(&mut self) -> impl Iterator<Item = (SubmitterId, Staging)> + '_ {
         self.retired = true;
         let all = (0..).map(SubmitterId).zip(&mut self.staging);
@@ -169,13 +169,12 @@ impl Runner {
     /// The last look of the watches in a pass.
     #[inline(never)]
     fn end_watched(&mut self) {
-        // Without what was taken until now, those that wait may have slots in the next pass.
+        // If the controller has given something back, I/Os that wait may have slots in the next pass.
         self.retry_blocked |= self.elevator.time_busy();
         self.elevator.tell_look();
     }
 
-    /// Begins a pass, or other work on the elevator: tells it the time, and lets the policy's governor decide if that
-    /// is due.
+    /// Begins a pass, or other work on the elevator: sets its time, and runs the policy's governor if that is due.
     #[inline]
     pub(crate) fn begin(&mut self, now: Instant) {
         let Self { elevator, duties, .. } = self;
@@ -183,8 +182,8 @@ impl Runner {
         elevator.env.begin(now, &mut |shard| duties.kick(shard));
     }
 
-    /// Ends the pass: tokens that the policy took and did not use go back, and the elevators that wait for one are to
-    /// be kicked.
+    /// Ends the pass: returns tokens that the policy took and did not use, and adds kicks for the elevators that wait
+    /// for one to the duties.
     #[inline]
     pub(crate) fn end(&mut self) {
         let Self { elevator, duties, .. } = self;
@@ -200,7 +199,7 @@ impl Runner {
         }
     }
 
-    /// True if no request has a slot or waits for one that it was promised.
+    /// Returns whether no request has a slot or waits for one that it was promised.
     pub(crate) fn is_idle(&self) -> bool {
         #[cfg(feature = "compare")]
         if !self.parked.line().is_empty() {
@@ -209,7 +208,7 @@ impl Runner {
         self.elevator.slots.is_idle()
     }
 
-    /// Takes back finished and requeued requests from the pumps. True if a slot became free.
+    /// Takes back finished and requeued requests from the pumps. Returns whether a slot became free.
     #[inline]
     pub(crate) fn take_returns<P>(&mut self, hub: &Hub<P>, shard: &Shard) -> bool {
         let lasting = &hub.lasting;
@@ -228,7 +227,8 @@ impl Runner {
         freed
     }
 
-    /// As [`take_returns`](Self::take_returns), from the lanes that have some. There are as many lanes as submitters.
+    /// Like [`take_returns`](Self::take_returns), but visits only lanes with returned requests: there are as many lanes
+    /// as submitters.
     #[inline(never)]
     fn take_returns_of_owners<P>(&mut self, lasting: &Lasting<P>, shard: &Shard) -> bool {
         let Self { elevator, lanes, completions, .. } = self;
@@ -255,8 +255,8 @@ impl Runner {
         self.lanes.iter_mut().flat_map(move |lane| std::iter::from_fn(move || pop(lane)))
     }
 
-    /// Asks for a pass when an I/O that waits for a slot may have one: after the next completion, and when a latency goal
-    /// of others lets its group continue, which no completion may precede.
+    /// Asks for a pass when an I/O that waits for a slot may have one: after the next completion, and when the latency
+    /// goals of other groups let its group continue, which need not follow a completion.
     pub(crate) fn wait_for_slot<P>(&mut self, hub: &Hub<P>, shard: &Shard) {
         self.wait_for_completion(hub, shard);
         if let Some(at) = self.elevator.next_admission() {
@@ -286,7 +286,7 @@ impl Runner {
     }
 }
 
-/// Takes back the requests that the pump of `lane` has given back. True if a slot became free.
+/// Takes back the requests that the pump of `lane` has given back. Returns whether a slot became free.
 #[inline(always)]
 fn take_back<P>(
     elevator: &mut Elevator,
@@ -302,8 +302,8 @@ fn take_back<P>(
 }
 
 impl Runner {
-    /// Accounts for the time from the last pass to `now`, in which nothing has changed here. A branch where nothing is
-    /// counted.
+    /// Accounts for the time from the last pass to `now`, in which nothing has changed here. Costs a branch if no time
+    /// is counted.
     #[inline]
     pub(crate) fn account_waits(&mut self, now: Instant) {
         if self.elevator.watch.is_some() {
@@ -324,7 +324,7 @@ impl Runner {
         let Self { elevator, blocked, staging, .. } = self;
         let Some(watch) = &mut elevator.watch else { return };
         watch.account_waits(&elevator.slots, &elevator.lobby, time, |show| {
-            // Of those that wait in staging, only the first of each submitter is looked at.
+            // Of the I/Os that wait in staging, only the first of each submitter counts.
             for id in blocked {
                 let ring = staging[usize::from(id.0)].as_mut();
                 if let Some(first) = ring.and_then(|staging| staging.protos.peek()) {
@@ -335,9 +335,9 @@ impl Runner {
     }
 }
 
-/// The most requests that one pass hands to one hardware queue: a pass is bounded (decision 0002). More than passes of
-/// many submitters admit: the requests that one leaves are ahead of all later requests, which then may take no short
-/// way.
+/// The most requests that one pass hands to one hardware queue, because a pass is bounded (decision 0002). The passes
+/// of many submitters admit fewer. Requests that a pass leaves behind are ahead of all later requests, and keep them
+/// from the short ways.
 const PASS_REQUESTS: u32 = 256;
 /// Budgets taken at a time (`spec/framework.md` section 15).
 const BUDGET_BATCH: u32 = 8;
@@ -360,8 +360,8 @@ impl Runner {
         }
     }
 
-    /// As [`dispatch_all`](Self::dispatch_all), where each submitter has a lane: the policy is asked once for all of them,
-    /// and a request leaves by the lane of its submitter.
+    /// Like [`dispatch_all`](Self::dispatch_all), but for lanes of owners: the policy is asked once for all lanes, and
+    /// a request leaves by the lane of its submitter.
     fn dispatch_to_owners<P>(
         &mut self,
         hub: &Hub<P>,
@@ -374,8 +374,8 @@ impl Runner {
         }
     }
 
-    /// Asks the policy for requests for `hw` until the policy, tags, budgets or the quota end it. The lanes that got some
-    /// are added to `ready`.
+    /// Asks the policy for requests for `hw` until the policy, tags, budgets or the quota stop it. Adds the lanes that
+    /// received requests to `ready`.
     fn dispatch<P>(&mut self, hub: &Hub<P>, shard: &Shard, hw: HwQueue, ready: &mut Ready) {
         let hctx = &hub.hctxs[usize::from(hw.0)];
         if hctx.is_stuck() {
@@ -480,7 +480,7 @@ impl Runner {
         }
     }
 
-    /// Sees to it that the policy is asked again when its answer says so.
+    /// Arranges for the policy to be asked again when its answer requires it.
     fn wait_as_told<P>(&mut self, hub: &Hub<P>, shard: &Shard, pick: Pick) {
         match pick {
             Pick::WaitUntil(at) => {
@@ -493,7 +493,7 @@ impl Runner {
         }
     }
 
-    /// Gives back budgets and the tags in `unused`. Elevators that wait for them are to be kicked.
+    /// Gives back budgets and the tags in `unused`. Adds kicks for the elevators that wait for them to the duties.
     fn give_back<P>(&mut self, hub: &Hub<P>, hctx: &Hctx, budget: u32) {
         if budget > 0 {
             hub.put_budget(budget, &mut self.duties);
@@ -506,7 +506,7 @@ impl Runner {
 }
 
 impl Runner {
-    /// Leaves every token that is staged or held with the orphans, except those that are on their way to a pump.
+    /// Leaves every token that is staged or held with the orphans, except tokens on their way to a pump.
     pub(crate) fn end_all(&mut self) {
         // A pass that was cut short by a panic may have left requests in outboxes where their pumps do not see them
         // yet.

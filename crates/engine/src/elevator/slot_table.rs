@@ -1,8 +1,8 @@
-//! [`SlotTable`]: the slots of an elevator, which are its scheduler tags: the requests in them with their bios, and how
-//! many are in use. It decides nothing.
+//! [`SlotTable`]: the slots of an elevator, which are its scheduler tags. It holds the requests with their bios, and
+//! counts the slots in use. It decides nothing.
 //!
-//! The number of slots follows from the configuration of the elevator, which is here, too, with the part of it that may
-//! change while requests are held.
+//! The configuration of the elevator, which gives the number of slots, is here too, with the settings that may change
+//! while requests are held.
 
 use crate::shared::NoMerges;
 use crate::shared::common::ElevatorEnv;
@@ -13,13 +13,13 @@ use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId};
 use blkmq_sched::goals::Member;
 use blkmq_sched::{Cx, GroupChange, Requests, Used};
 
-/// Slots for requests of one hardware queue that pass together.
+/// The slots that requests of one hardware queue need to pass together.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Slots {
     pub(crate) all: u32,
-    /// Of those, slots of anything but sync reads.
+    /// Slots of requests other than sync reads.
     pub(super) limited: u32,
-    /// Of those, slots of I/O without [`IoFlags::SYNC`].
+    /// Slots of requests without [`IoFlags::SYNC`].
     unsynced: u32,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct SlotTable {
     /// The latest time that the elevator received.
     pub(super) now: Instant,
     pub(super) requests: Requests,
-    /// The bios of the requests that are here; those of the others have left for the device.
+    /// By slot: the bios of a request that has not been issued; `None` for the others.
     pub(super) chains: Box<[Option<Chain>]>,
     used: Box<[Used]>,
     /// Requests that wait here to be issued.
@@ -78,38 +78,37 @@ impl SlotTable {
         &mut self.used[usize::from(hw.0 - self.first_hw.0)]
     }
 
-    /// Free slots of `hw`, without those for bare flushes alone.
+    /// The number of free slots of `hw`, without those only for bare flushes.
     #[cfg(feature = "compare")]
     pub(crate) fn free_of(&self, hw: HwQueue) -> u32 {
         self.nr_requests - self.used(hw).all
     }
 
-    /// Slots that are free, for any request.
+    /// The number of free slots, for any request.
     #[inline]
     pub(super) fn room(&self) -> usize {
         self.requests.capacity() - self.requests.in_use()
     }
 
-    /// Returns whether there are slots for `n` more requests of the first hardware queue, without the limits for some
-    /// kinds of requests.
+    /// Returns whether there are slots for `n` more requests of the first hardware queue, apart from the limits for
+    /// some kinds of requests.
     #[inline]
     pub(crate) fn has(&self, n: u32) -> bool {
         self.room() >= n as usize && self.used[0].all + n <= self.nr_requests
     }
 
-    /// Returns whether there is a slot that some I/O may have. If only slots for bare flushes are free, one such flush
-    /// must wait.
+    /// Returns whether there is a slot that some I/O may have. Slots only for bare flushes count if such a flush waits.
     pub(super) fn has_any(&self, flush_waits: bool) -> bool {
         let of_queues = self.used.iter().any(|used| used.all < self.nr_requests);
         (of_queues || flush_waits) && self.room() > 0
     }
 
-    /// True if no request has a slot.
+    /// Returns whether no request has a slot.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.in_use() == 0
     }
 
-    /// Requests that have left for the device and have not ended.
+    /// The number of requests that have left for the device and have not ended.
     pub(super) fn at_device(&self) -> u32 {
         (self.requests.in_use() as u32).saturating_sub(self.held)
     }
@@ -117,7 +116,7 @@ impl SlotTable {
     /// The requests that have a slot, and whether each still waits here; the others have been issued. O(slots).
     pub(crate) fn live(&self) -> impl Iterator<Item = (RequestId, &IoMeta, bool)> {
         let one = |id: RequestId| (id, self.requests.get(id), self.chains[id.index()].is_some());
-        // As a rule those in use are the first ones.
+        // Usually the slots in use are the first ones.
         self.requests.live().take(self.requests.in_use()).map(one)
     }
 
@@ -174,9 +173,9 @@ impl SlotTable {
     }
 }
 
-/// Slots for bare flushes alone, which must pass a full scheduler (`spec/framework.md` section 6). A bare flush may
-/// also have a free slot of the others, so that one flush of the device serves as many as possible; when no slot is
-/// free, it waits like any other I/O.
+/// Slots only for bare flushes, which must pass a full scheduler (`spec/framework.md` section 6). A bare flush may also
+/// take a slot of the other kind, so that one flush of the device serves as many as possible. When no slot is free, it
+/// waits like any other I/O.
 const FLUSH_SLOTS: u32 = 4;
 
 /// The settings that an elevator is built with.
@@ -193,9 +192,9 @@ pub(crate) struct Config {
     pub(crate) hw_queue_depth: u32,
     /// The most scheduler tags that I/Os other than sync reads may have, if the policy does not allow fewer.
     pub(crate) async_depth: u32,
-    /// An I/O that finds no slot does not merge either: merging was tried before it came here (`shared/modes.rs`).
+    /// An I/O that finds no slot does not merge either, because merging was tried earlier (`shared/modes.rs`).
     pub(crate) slots_first: bool,
-    /// Requests may pass a policy by that allows it.
+    /// Requests may bypass a policy that allows it.
     pub(crate) bypass: bool,
     /// Submitters of the queue.
     pub(crate) submitters: u16,
@@ -210,9 +209,9 @@ pub(crate) struct Config {
 pub(crate) enum Budgets {
     /// Never: there is no limit.
     Never,
-    /// While the controller of latency goals takes something. Its limit is otherwise that of the driver tags, which each
-    /// request has anyway. Requests that left before have none, so the device may hold them beside those with a budget
-    /// until they end.
+    /// While the controller of latency goals takes something. Otherwise its limit equals the number of driver tags, and
+    /// each request has a driver tag anyway. Requests that left earlier have no budget, so the device may hold them
+    /// beside those with a budget until they end.
     WhileTaken,
     /// Always: the device, or the operator, bounds the requests that the device holds.
     Always,
@@ -242,18 +241,18 @@ pub(crate) struct Tuning {
     pub(crate) members: Vec<Member>,
     /// The statistics to keep about groups.
     pub(crate) stats: StatsMode,
-    /// The fates of traces, by elevator from the last one on.
+    /// The fates of traces, one for each elevator, the last elevator first.
     pub(crate) tapping: Vec<Tapping>,
-    /// Observers of the policies are there no longer.
+    /// The policies are to be released from their observers.
     pub(crate) unobserved: bool,
 }
 
 /// The fate of an elevator's trace when its settings change.
 pub(crate) enum Tapping {
-    /// It stays as it is.
+    /// The trace, if any, continues.
     Keep,
-    /// There is none.
+    /// The trace ends.
     End,
-    /// There is another one.
+    /// Another trace begins.
     Begin(Tap),
 }

@@ -1,12 +1,12 @@
 //! Where the time of requests goes: stamps of the requests that have slots, and the counts of those that have ended.
 //!
-//! There is one for each elevator, only while [`StatsMode::times`](crate::StatsMode::times) is on (`watch.rs`). All of it
-//! is touched by the runner alone.
+//! Each elevator has a [`Timing`] while [`StatsMode::times`](crate::StatsMode::times) is on (`watch.rs`). Only the
+//! runner uses it.
 //!
 //! Tags are taken before the policy is asked, so no single request waits for one. While a pass finds no tag, budget or
-//! room at the device, the elevator is *short*, and the requests that it holds then wait for that.
+//! room at the device, the elevator is *short*, and the requests that it holds wait for that.
 //!
-//! A part of the times of each elevator says which groups wait, and for which ([`Waits`]).
+//! [`Waits`] accounts for the groups that wait, and for the groups behind which they wait.
 
 use super::Done;
 use crate::groups::{Counted, Spent, WaitSums};
@@ -15,19 +15,20 @@ use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, RequestId, Rng, SECTOR_SIZE
 /// The stamps of a request that has a slot.
 #[derive(Clone, Copy)]
 struct Stamp {
-    /// When it got the slot; the end of time if counting began later.
+    /// The time at which it got the slot; [`Instant::MAX`] if counting began later.
     inserted: Instant,
-    /// How long the elevator had been short by then.
+    /// Nanoseconds for which the elevator had been short by then.
     short: u64,
-    /// How long it was short while it held the request.
+    /// Nanoseconds for which it was short while it held the request.
     tag: u64,
-    /// The part of a request that had been at the device all the time, when it left for the device.
+    /// [`Divided::part`] when the request left for the device.
     part: u64,
 }
 
 const UNKNOWN: Stamp = Stamp { inserted: Instant::MAX, short: 0, tag: 0, part: 0 };
 
-/// The time of the device, divided at each moment between the requests there: the part of one that is there all the time.
+/// The time of the device, divided at each moment between the requests there. `part` is the sum for a request that is
+/// always there, in nanoseconds.
 #[derive(Default)]
 struct Divided {
     part: u64,
@@ -36,10 +37,10 @@ struct Divided {
 }
 
 impl Divided {
-    /// From `now` on, `at_device` requests are there. O(1).
+    /// Sets the number of requests at the device from `now` on. Returns the part up to `now`. O(1).
     #[inline]
     fn pass(&mut self, now: Instant, at_device: u32) -> u64 {
-        // Completions may be found later than they were.
+        // A completion may be found late, so `now` may precede `upto`.
         self.part += now.since(self.upto).0 / u64::from(self.at_device.max(1));
         (self.upto, self.at_device) = (self.upto.max(now), at_device);
         self.part
@@ -49,12 +50,12 @@ impl Divided {
 /// The times of an elevator's requests.
 pub(crate) struct Timing {
     stamps: Box<[Stamp]>,
-    /// How long the elevator has been short before `short_since`.
+    /// Nanoseconds for which the elevator was short before `short_since`.
     short: u64,
     short_since: Option<Instant>,
-    /// Requests that take longer are listed; zero for none.
+    /// Requests that take longer than this are listed; zero for none.
     slow: Nanos,
-    /// Since when a request has been in flight.
+    /// The time since which requests have been in flight; `None` if none is.
     busy_since: Option<Instant>,
     /// The latest completion.
     last: Instant,
@@ -82,8 +83,8 @@ impl Timing {
         self.short + self.short_since.map_or(0, |since| now.since(since).0)
     }
 
-    /// The request `id`, which has this many bios, has a slot. All but one of them have joined it in a plug, which counts
-    /// nothing: there, no elevator knows of them.
+    /// Notes that the request `id`, with this many bios, has a slot. All but one of the bios joined it in a plug, which
+    /// does not count merges.
     #[inline]
     pub(super) fn inserted(&mut self, now: Instant, id: RequestId, io: &IoMeta, bios: u32) {
         let short = self.short_until(now);
@@ -93,7 +94,7 @@ impl Timing {
         }
     }
 
-    /// The request takes a slot and leaves for the device in one step. As [`inserted`](Self::inserted) and
+    /// Notes a request that takes a slot and leaves for the device in one step. Like [`inserted`](Self::inserted) and
     /// [`issued`](Self::issued).
     #[inline]
     pub(super) fn passed(
@@ -111,7 +112,7 @@ impl Timing {
         }
     }
 
-    /// The request leaves for the device, where `at_device` are with it.
+    /// Notes that the request leaves for the device, where there are `at_device` requests including it.
     #[inline]
     pub(super) fn issued(&mut self, now: Instant, id: RequestId, at_device: u32) {
         let short = self.short_until(now);
@@ -130,7 +131,8 @@ impl Timing {
         Spent { slot, policy: queue - slot - tag, tag, device: ended.since(issued).0, charged }
     }
 
-    /// The request has ended. The policy has charged `cost` for it, if it charges; `at_device` others are still there.
+    /// Notes that the request has ended. `cost` is the policy's charge for it, if it charges. `at_device` other
+    /// requests are still at the device.
     #[inline]
     pub(super) fn completed(
         &mut self,
@@ -139,7 +141,7 @@ impl Timing {
         (cost, at_device): (Option<Nanos>, u32),
     ) {
         let part = self.divided.pass(done.completed, at_device);
-        // A device that answers within the call takes no time: its requests count alike.
+        // A device that answers within the call takes no time: each of its requests counts as one nanosecond.
         let divided = (part - self.stamps[done.rq.index()].part.min(part)).max(1);
         let spent = self.spent(io.arrived, done, cost.map_or(divided, |cost| cost.0));
         let bytes = u64::from(io.sectors) * u64::from(SECTOR_SIZE);
@@ -150,12 +152,12 @@ impl Timing {
         }
     }
 
-    /// Requests are in flight at `now`, or none.
+    /// Notes whether requests are in flight at `now`.
     pub(super) fn look(&mut self, now: Instant, busy: bool) {
         match (self.busy_since, busy) {
             (None, true) => self.busy_since = Some(now),
             (Some(since), false) => {
-                // The last one ended before the runner learnt of it.
+                // The last request ended before the runner took it back.
                 self.counted.busy += self.last.since(since).0;
                 self.busy_since = None;
             }
@@ -182,26 +184,26 @@ impl Timing {
         self.slow = slow;
     }
 
-    /// I/Os have joined a request: `bios` of them, which were one request like `io` before.
+    /// Counts `bios` I/Os, in one request like `io`, that have joined another request.
     #[inline]
     pub(super) fn merged(&mut self, io: &IoMeta, bios: u32) {
         self.counted.merged(io, bios);
     }
 
-    /// A flush of the device has ended.
+    /// Notes that a flush of the device has ended.
     pub(super) fn flushed(&mut self, done: &Done) {
         self.last = self.last.max(done.completed);
         self.counted.flushes.0 += 1;
         self.counted.flushes.1 += done.completed.since(done.issued).0;
     }
 
-    /// A tag, a budget or room at the device is missing.
+    /// Notes that a tag, a budget or room at the device is missing.
     #[inline]
     pub(super) fn is_short(&mut self, now: Instant) {
         self.short_since.get_or_insert(now);
     }
 
-    /// There is one again.
+    /// Notes that the shortage is over.
     #[inline]
     pub(super) fn is_supplied(&mut self, now: Instant) {
         if let Some(since) = self.short_since.take() {
@@ -210,13 +212,13 @@ impl Timing {
     }
 }
 
-/// A stretch as long as this is looked at in any case.
+/// A stretch of at least this length is always looked at.
 const LONG: Nanos = Nanos::from_millis(1);
 
-/// The most time that is summed up between two looks, as a mean.
+/// The largest mean of the time that is summed up between two looks.
 const MOST: Nanos = Nanos::from_millis(10);
 
-/// The fewest stretches between two looks where they are short, as a mean.
+/// The smallest mean of the number of short stretches between two looks.
 const FEWEST: u64 = 32;
 
 /// The presence of a group in a stretch.
@@ -239,7 +241,7 @@ pub(super) struct Crowd {
     groups: Vec<GroupIndex>,
     /// How many of them wait.
     waiting: u64,
-    /// All requests that were seen, and those at the device.
+    /// The number of requests seen, and of requests at the device among them.
     seen: u64,
     at_device: u64,
 }
@@ -293,7 +295,7 @@ impl Crowd {
         }
     }
 
-    /// Adds the time to the sums, and forgets the groups. Returns how much there was to do.
+    /// Adds the time to the sums, and removes the groups. Returns the work done, in requests and pairs of groups.
     pub(super) fn charge(&mut self, time: u64, sums: &mut WaitSums) -> u64 {
         if self.at_device > 0 {
             self.divide(time);
@@ -317,25 +319,25 @@ impl Crowd {
     }
 }
 
-/// The account of an elevator: which groups wait, and for which. It is evidence when a tenant complains.
+/// The account of an elevator: which groups wait, and behind which. It is evidence when a tenant complains.
 ///
 /// A group waits while an I/O of it is here and not at the device: held by the policy, between two steps of a flush
-/// sequence, or waiting for a slot. It waits behind the groups that have requests at the device, its own among them, and
-/// the time is divided between these in proportion to their requests there. If none is there, it waits behind nothing:
-/// the policy keeps the device idle, or holds the I/O back for a limit.
+/// sequence, or waiting for a slot. It waits behind the groups that have requests at the device, its own among them,
+/// and the time is divided between these in proportion to their requests there. If none is there, it waits behind
+/// nothing: the policy keeps the device idle, or holds the I/O back for a limit.
 ///
-/// All that only changes in passes, so the time from one pass to the next is a *stretch* in which it does not, and
-/// nothing is noted down for each request. A pass that comes after a stretch looks at the requests that have slots. Where
-/// passes follow each other quickly, a look after each would cost too much: then the times of stretches are summed up,
-/// and the sum goes to the groups of the stretch in which it reaches a bound. So the time in which I/Os wait is exact, and
-/// its parts are a sample in which each stretch counts by its length. Long stretches are looked at each.
+/// Waiting begins and ends only in passes. So the time from one pass to the next is a *stretch* without a change, and
+/// no request needs a note. The pass after a stretch looks at the requests that have slots. When passes follow each
+/// other quickly, a look after each would cost too much. The times of stretches are then summed up, and the sum goes to
+/// the groups of the stretch in which it reaches a bound. So the time in which I/Os wait is exact, and its parts are a
+/// sample in which each stretch counts by its length. Every long stretch is looked at.
 pub(crate) struct Waits {
-    /// Stretches that have not been looked at, and the nanoseconds in them.
+    /// The number of stretches that have not been looked at, and the nanoseconds in them.
     stretches: u64,
     pending: u64,
-    /// The next look is due when there are as many nanoseconds.
+    /// The next look is due when `pending` reaches this.
     bound: u64,
-    /// Keeps the looks out of step with I/Os that come at regular times. Evenly spread numbers do not.
+    /// Keeps the looks out of step with I/Os that come at regular times, which evenly spaced bounds would not.
     rng: Rng,
     pub(super) crowd: Crowd,
 }
@@ -348,11 +350,12 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// A stretch has passed in which an I/O waited. The nanoseconds that go to its groups, if it is to be looked at.
+    /// Notes a stretch in which an I/O waited. Returns the nanoseconds that go to its groups, or `None` if it is not
+    /// looked at.
     #[inline]
     pub(super) fn passed(&mut self, stretch: u64) -> Option<u64> {
         if stretch >= self.bound.min(LONG.0) {
-            // A long stretch has its own time, and the sum stays for a short one.
+            // A long stretch is charged with its own time, and the sum is left for a short one.
             self.aim(stretch);
             return Some(stretch);
         }
@@ -371,11 +374,11 @@ impl Waits {
         self.bound = stretch;
     }
 
-    /// A look took work for so many requests and pairs of groups. Four times as many passes are made before the next one:
-    /// a pass with an I/O costs a hundred times as much as a request costs here, and many passes have none.
+    /// Notes the work of a look, in requests and pairs of groups. Four times as many passes are made before the next
+    /// look: a pass with an I/O costs a hundred times as much as a request costs here, and many passes have no I/O.
     pub(super) fn worked(&mut self, work: u64) {
         let mean = self.bound.saturating_mul((4 * work).max(FEWEST)).min(MOST.0);
-        // Half of the mean to one and a half.
+        // From half of the mean to one and a half times the mean.
         self.bound = mean / 2 + self.rng.below(mean.max(1));
     }
 }
@@ -394,7 +397,7 @@ mod tests {
         assert_eq!(joined - alone, 10);
         let left = pass(130, 1);
         assert_eq!((left - joined, left - alone), (10, 20), "of 20 that both were there");
-        // The completion was at 120, and is found late.
+        // The completion at 120 is found late.
         assert_eq!(pass(120, 0), left);
         assert_eq!(pass(150, 1) - left, 20, "no request was there");
     }
@@ -406,7 +409,7 @@ mod tests {
 
     fn charge(time: u64, waiting: &[u16], at_device: &[u16]) -> Vec<(u16, Option<u16>, u64)> {
         let (mut crowd, mut sums) = (Crowd::default(), WaitSums::default());
-        // The second time shows that nothing is left of the first.
+        // The second round shows that the first one leaves nothing behind.
         for _ in 0..2 {
             sums = WaitSums::default();
             waiting.iter().for_each(|group| crowd.waits(GroupIndex(*group)));

@@ -1,10 +1,9 @@
 //! The watches over the requests of an elevator: the counts of their times, a trace, the controller of latency goals
-//! (`goals.rs`), a forecast, and the account of floors (`blkmq_sched::floors`). Without any, each hook in the
-//! elevator is a branch; the work behind it is out of line, where it costs the path of an I/O nothing. The runner alone touches
-//! them.
+//! (`goals.rs`), a forecast, and the account of floors (`blkmq_sched::floors`). Without a watch, each hook in the
+//! elevator costs a branch, and the work behind it is out of line. Only the runner uses the watches.
 //!
-//! The runner tells the account of floors of every request that ends under a policy that charges device time. Every tenth of a
-//! second the account looks at the requests that have not ended. The lobby learns from it how often a group needs a
+//! The runner reports every request that ends to the account of floors, if the policy charges device time. Every tenth
+//! of a second the account looks at the requests that have not ended. It tells the lobby how often a group needs a
 //! slot, so that slots go to floors first.
 
 use super::flush::FlushQueues;
@@ -33,7 +32,7 @@ fn flush(io: &IoMeta) -> IoMeta {
     IoMeta { op: Op::Flush, sector: 0, sectors: 0, flags, ..*io }
 }
 
-/// The words that the path of an I/O looks at, in place of the settings, the policy and the watches.
+/// The words that the path of an I/O reads in place of the settings, the policy and the watches.
 #[allow(clippy::struct_excessive_bools, reason = "each is one branch")]
 pub(super) struct FastPath {
     /// The policy limits slots, or the controller of latency goals takes something.
@@ -42,13 +41,15 @@ pub(super) struct FastPath {
     pub(super) is_short: bool,
     /// Requests need a budget to leave.
     pub(super) takes_budgets: bool,
-    /// A request that leaves is noted: the policy is notified of it, or times are counted.
+    /// A request that bypasses the policy is noted: the policy is notified of it, or each request is noted.
     pub(super) notes_passing: bool,
     /// Each request is noted: times are counted, or there is a forecast.
     pub(super) notes_requests: bool,
-    /// Nothing watches but the controller of latency goals, which takes nothing: of requests that end, it counts samples.
+    /// The only watch is the controller of latency goals, and it takes nothing. It then counts only samples of the
+    /// requests that end.
     pub(super) is_sampled: bool,
-    /// The most sectors of a request of a group whose requests are shortened for a latency goal.
+    /// The most sectors of a request of a group whose requests are shortened for a latency goal; `u32::MAX` if there is
+    /// none.
     pub(super) longest: u32,
     /// From this time on, the watches have work in every pass.
     pub(super) looks_at: Instant,
@@ -97,7 +98,6 @@ pub(super) struct Watch {
     pub(super) floors: Option<Floors>,
 }
 
-/// An elevator may have none.
 impl Watch {
     /// For an elevator with this many slots; `None` if nothing watches.
     pub(super) fn of(mode: StatsMode, slots: u32, watches: Watches) -> Option<Box<Self>> {
@@ -112,7 +112,7 @@ impl Watch {
         (kept || trace.is_some()).then(|| Box::new(self))
     }
 
-    /// Watches as `mode` and `tapping` say from now on.
+    /// Applies `mode` and `tapping`. Returns `None` if nothing watches.
     pub(super) fn tuned(
         watch: Option<Box<Self>>,
         mode: StatsMode,
@@ -136,8 +136,8 @@ impl Watch {
         watch.if_any()
     }
 
-    /// Follows a change of the groups, under a policy that keeps floors by `capacity`: an account is kept while one of the
-    /// groups has a floor.
+    /// Follows a change of the groups, under a policy that keeps floors by `capacity`. The account of floors exists
+    /// while a group has a floor.
     pub(super) fn with_floors(
         watch: Option<Box<Self>>,
         members: &[Member],
@@ -153,7 +153,7 @@ impl Watch {
         watch.if_any()
     }
 
-    /// Tells the controller of latency goals of the groups as they are from now on.
+    /// Passes the changed groups to the controller of latency goals.
     pub(super) fn tune_goals(&mut self, members: &[Member], capacity: Option<Capacity>) {
         if let Some(keeper) = &mut self.goals {
             keeper.goals.set(members, capacity);
@@ -171,7 +171,7 @@ impl Watch {
         }
     }
 
-    /// The request has a slot and its bios.
+    /// Notes a request that has a slot and its bios.
     #[inline(never)]
     pub(super) fn inserted<P>(&mut self, slots: &SlotTable, table: &BioTable<P>, id: RequestId) {
         let Some(chain) = &slots.chains[id.index()] else { return };
@@ -188,7 +188,7 @@ impl Watch {
         self.began(now, table, io, &chain.head);
     }
 
-    /// The request, which has this many bios, has a slot and a tag, and leaves immediately.
+    /// Notes a request with this many bios that has a slot and a tag, and leaves immediately.
     #[inline(never)]
     pub(super) fn passed(&mut self, slots: &SlotTable, id: RequestId, bios: u32) {
         let (now, io) = (slots.now, slots.requests.get(id));
@@ -202,7 +202,7 @@ impl Watch {
         }
     }
 
-    /// The request leaves for the device.
+    /// Notes that the request leaves for the device.
     #[inline(never)]
     pub(super) fn issued(&mut self, slots: &SlotTable, flushes: &FlushQueues, id: RequestId) {
         let now = slots.now;
@@ -220,7 +220,7 @@ impl Watch {
         }
     }
 
-    /// The I/Os of `proto` join a request; in a moment they are not told apart any more.
+    /// Notes the I/Os of `proto`, which join a request, while they can still be told apart.
     #[inline(never)]
     pub(super) fn joined<P>(
         &mut self,
@@ -238,7 +238,7 @@ impl Watch {
         self.trace_joined(now, table, (&proto.meta, kind), &proto.bio);
     }
 
-    /// The request `id`, which was `gone`, was fused into another.
+    /// Notes that the request `id`, with the metadata `gone`, was fused into another.
     pub(super) fn fused(&mut self, now: Instant, id: RequestId, gone: &IoMeta) {
         self.given_up(now, id);
         if let Some(times) = &mut self.times {
@@ -249,7 +249,7 @@ impl Watch {
         }
     }
 
-    /// The request has ended at the device.
+    /// Notes that the request has ended at the device.
     #[inline]
     pub(super) fn completed(
         &mut self,
@@ -277,7 +277,7 @@ impl Watch {
         }
     }
 
-    /// The request goes back, to be issued again.
+    /// Notes that the request was returned, to be issued again.
     pub(super) fn requeued(&mut self, slots: &SlotTable, id: RequestId, way: Way) {
         if let Some(forecaster) = &mut self.forecaster {
             forecaster.requeued(slots.now, id);
@@ -289,19 +289,19 @@ impl Watch {
         }
     }
 
-    /// The request is given up while the policy holds it.
+    /// Removes the request from the forecast.
     pub(super) fn given_up(&mut self, now: Instant, id: RequestId) {
         if let Some(forecaster) = &mut self.forecaster {
             forecaster.gone(now, id);
         }
     }
 
-    /// A flush of the device has ended.
+    /// Notes that a flush of the device has ended.
     pub(super) fn flushed(&mut self, slots: &SlotTable, done: &Done) {
         if let Some(times) = &mut self.times {
             times.flushed(done);
         }
-        // The device has done a step. The request has others to come, or is served by it.
+        // The device has done one step. The request has further steps, or is one of those that this flush serves.
         self.given_up(done.completed, done.rq);
         if let Some(tap) = &mut self.trace {
             let io = flush(slots.requests.get(done.rq));
@@ -309,8 +309,8 @@ impl Watch {
         }
     }
 
-    /// The request ends at a flush, as `done`. If it is a bare flush, it is counted, for latency goals unless it `is_sampled`;
-    /// data was counted separately.
+    /// Notes that the request ends with a flush, as `done`. A bare flush is counted, for latency goals unless it
+    /// `is_sampled`. Data was counted separately.
     pub(super) fn served(&mut self, slots: &SlotTable, done: &Done, is_sampled: bool) {
         let io = slots.requests.get(done.rq);
         if io.op == Op::Flush {
@@ -324,14 +324,14 @@ impl Watch {
         self.given_up(done.completed, done.rq);
     }
 
-    /// Tells the lobby how often a group needs a slot.
+    /// Tells the lobby how often each group with a floor needs a slot.
     pub(super) fn set_gaps(&self, lobby: &mut Lobby) {
         for (group, gap) in self.floors.iter().flat_map(Floors::gaps) {
             lobby.set_gap(group, gap);
         }
     }
 
-    /// Lets the account look.
+    /// Lets the account of floors look at the requests that have not ended.
     #[cold]
     #[inline(never)]
     pub(super) fn look_at_floors(
@@ -367,8 +367,8 @@ impl Watch {
         self.goals.as_ref().is_some_and(|keeper| keeper.goals.shortens(group))
     }
 
-    /// Accounts for so many nanoseconds, by the groups that are here. `staged` shows the groups of I/Os that wait for a slot
-    /// outside. O(slots + groups + pairs of groups that are here).
+    /// Charges `time` nanoseconds to the groups that wait here. `staged` shows the groups of I/Os in staging that wait
+    /// for a slot. O(slots + groups + pairs of groups that are here).
     #[cold]
     pub(super) fn account_waits(
         &mut self,
@@ -393,14 +393,14 @@ impl Watch {
         waits.worked(work);
     }
 
-    /// The I/Os that became a request: the first has it, the others joined it in their plug.
+    /// Traces the I/Os that became a request: the first one, and those that joined it in their plug.
     fn began<P>(&mut self, now: Instant, table: &BioTable<P>, io: &IoMeta, bios: &Bio) {
         let Some(tap) = &mut self.trace else { return };
         let mut kind = Kind::First;
         let mut count = 0;
         for bio in table.iter(bios) {
             let one = IoMeta { sector: bio.sector, sectors: bio.sectors, ..*io };
-            // Most requests are of one I/O, and one note does for that.
+            // Most requests have one I/O, for which one note is enough.
             if count == 0 && one.sectors == io.sectors {
                 tap.note(now, Kind::Alone, io, Ok(()));
                 return;
@@ -411,7 +411,7 @@ impl Watch {
         tap.note(now, Kind::Inserted, io, Ok(()));
     }
 
-    /// The I/Os that joined a request.
+    /// Traces the I/Os that joined a request.
     fn trace_joined<P>(
         &mut self,
         now: Instant,
@@ -428,7 +428,7 @@ impl Watch {
     }
 }
 
-/// Tells the account of a request that has ended.
+/// Reports a request that has ended to the account of floors, if the policy charged for it.
 #[inline]
 fn completed(floors: &mut Floors, policy: &dyn Scheduler, io: &IoMeta, done: &Done) {
     if io.op == Op::Flush {

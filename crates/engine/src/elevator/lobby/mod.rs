@@ -45,7 +45,7 @@ const EMPTY: Line = Line { first: NIL, last: NIL };
 struct Lines {
     /// Submitters with an I/O in line, in the order of their turns.
     turns: VecDeque<SubmitterId>,
-    /// How many of them were refused in a row in this round.
+    /// The number of them that were refused in a row in this round.
     refused: u32,
 }
 
@@ -63,8 +63,7 @@ pub(crate) struct Lobby {
     lines: Vec<Line>,
     /// By node.
     nodes: Vec<Lines>,
-    /// The I/Os that wait, by place; then, for each place, the place behind it in its line or in the list of free
-    /// places.
+    /// The I/Os that wait, by place. `behind` has the place behind each one, in its line or in the list of free places.
     places: Vec<Option<PluggedRequest>>,
     behind: Vec<u32>,
     free: u32,
@@ -73,14 +72,14 @@ pub(crate) struct Lobby {
     refused: Vec<u16>,
     /// An I/O was pushed, or the tree of groups changed, since the last round.
     fresh: bool,
-    /// How many of the waiting I/Os are bare flushes.
+    /// The number of bare flushes among the waiting I/Os.
     flushes: u32,
     /// The node of each request that the policy holds, by slot. Empty until requests are counted.
     holders: Box<[u16]>,
 }
 
 impl Lobby {
-    /// The lobby of an elevator with so many submitters, without groups.
+    /// The lobby of an elevator with this many submitters, without groups.
     pub(crate) fn new(submitters: u16) -> Self {
         let mut lobby = Self {
             tree: Tree::new(),
@@ -121,7 +120,7 @@ impl Lobby {
         self.waiting == 0
     }
 
-    /// How many I/Os wait.
+    /// The number of I/Os that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting as usize
     }
@@ -131,7 +130,7 @@ impl Lobby {
         self.places.iter().flatten().map(|proto| &proto.meta)
     }
 
-    /// Shows the first I/O of each line. O(groups + lines that have some).
+    /// Shows the first I/O of each line. O(groups + lines with I/Os).
     pub(crate) fn show_waiting(&self, mut show: impl FnMut(&IoMeta)) {
         if self.is_empty() {
             return;
@@ -150,7 +149,8 @@ impl Lobby {
         self.tree.advance(now);
     }
 
-    /// Sets the nanoseconds between two slots of a group by which its floor is kept; zero if it has none. O(log groups).
+    /// Sets the nanoseconds between two slots of a group by which its floor is kept; zero if it has none. O(log
+    /// groups).
     pub(crate) fn set_gap(&mut self, group: GroupIndex, gap: u64) {
         self.tree.set_gap(self.tree.node(group), gap);
     }
@@ -173,8 +173,8 @@ impl Lobby {
         !self.holders.is_empty()
     }
 
-    /// Follows a change of the tree of groups. If requests were not counted before, there are `slots` of them, of
-    /// which the policy holds `held`. Up to `most` I/Os may wait. O(groups), and with the first group O(slots).
+    /// Follows a change of the tree of groups. The first change begins to count requests: the elevator has `slots`
+    /// slots, and the policy holds `held`. Up to `most` I/Os may wait. O(groups), and with the first group O(slots).
     pub(crate) fn regroup<'a>(
         &mut self,
         change: GroupChange,
@@ -201,7 +201,7 @@ impl Lobby {
         self.tree.hold(node);
     }
 
-    /// Counts a request that the policy holds no longer.
+    /// Counts a request that has left the policy.
     #[inline]
     pub(crate) fn release(&mut self, id: RequestId) {
         let node = std::mem::replace(&mut self.holders[id.index()], UNCOUNTED);
@@ -243,7 +243,7 @@ impl Lobby {
 
     /// Adds an I/O at the end of the line of its group and submitter. O(log groups).
     pub(crate) fn push(&mut self, now: Instant, by: SubmitterId, proto: PluggedRequest) {
-        // A group that begins to wait is owed nothing from before.
+        // A group that begins to wait is owed nothing for the time before.
         self.tree.advance(now);
         let node = self.tree.node(proto.meta.group);
         let place = self.take_place(proto);
@@ -259,7 +259,7 @@ impl Lobby {
         self.fresh = true;
     }
 
-    /// The line to be given the next slot, of those that were not refused in this round.
+    /// The line that gets the next slot, among the lines not refused in this round.
     pub(crate) fn next(&self) -> Option<Turn> {
         let node = self.tree.next()?;
         let submitter = self.nodes[usize::from(node)].turns.front();
@@ -306,7 +306,7 @@ impl Lobby {
         }
         if line.first == NIL {
             let lines = &mut self.nodes[usize::from(node)];
-            // As a rule this submitter has just had its turn.
+            // Usually this submitter has just had its turn.
             if lines.turns.back() == Some(&submitter) {
                 lines.turns.pop_back();
             } else {
@@ -352,7 +352,7 @@ impl Lobby {
         }
     }
 
-    /// Takes the oldest I/O of a submitter for which `is` holds. O(groups + waiting I/Os).
+    /// Takes the oldest I/O of a submitter for which `is` returns true. O(groups + waiting I/Os).
     #[cold]
     pub(crate) fn remove(
         &mut self,

@@ -41,13 +41,13 @@ fn slots_go_by_weight_among_those_who_wait() {
     assert_eq!((given[&one], given[&two]), (300, 100));
     tree.leave(one);
     assert_eq!(give_out(&mut tree, 10)[&two], 10);
-    // It was away, and is owed no slots for that time.
+    // The group did not wait for a while, and is owed no slots for that time.
     tree.wait(one);
     let given = give_out(&mut tree, 400);
     assert!((299..=301).contains(&given[&one]), "{given:?}");
 }
 
-/// A floor of so many slots a second, which a group is to have while slots go round at a thousand a second.
+/// Sets a floor of `slots` slots a second for a group. The tests give out a thousand slots a second.
 fn floor_of(tree: &mut Tree, node: u16, slots: u64) {
     tree.set_gap(node, 1_000_000_000 / slots);
 }
@@ -75,13 +75,13 @@ fn a_floor_that_is_due_has_the_next_slot_whatever_the_weights() {
     let given = give_out_by_time(&mut tree, (0, 5_000));
     assert!(given[&one].abs_diff(2_000) <= 2, "{given:?}");
     assert!(given[&two].abs_diff(given[&three]) <= 4, "turns count for a floor: {given:?}");
-    // It was away for a second, and is owed nothing for that.
+    // The group did not wait for a second, and is owed nothing for that time.
     tree.leave(one);
     assert!(!give_out_by_time(&mut tree, (5_000, 6_000)).contains_key(&one));
     tree.wait(one);
     let given = give_out_by_time(&mut tree, (6_000, 6_100));
     assert!(given[&one].abs_diff(40) <= 1, "{given:?}");
-    // Set aside for a while, as in a round without a slot for it: that it is owed.
+    // The group is set aside for a while, as in a round without a slot for it, and is owed that time.
     tree.leave(one);
     give_out_by_time(&mut tree, (6_100, 6_200));
     tree.resume(one);
@@ -135,7 +135,7 @@ fn a_group_that_was_set_aside_keeps_what_it_has_in_hand() {
         tree.resume(one);
     }
     assert_eq!((given[&one], given[&two]), (200, 200), "every other round is all that it can have");
-    // It is owed three quarters of those slots, and gets them now.
+    // The group is owed three quarters of those slots, and gets them.
     assert_eq!(give_out(&mut tree, 400)[&one], 400);
 }
 
@@ -231,7 +231,7 @@ fn nobody_who_waits_is_forgotten() {
                 tree.charge(next);
             }
         }
-        // All of them leave, and each is found.
+        // All remaining groups leave, and each is found.
         while let Some(next) = tree.next() {
             let at = waiting.iter().position(|other| *other == next).expect("it waits");
             waiting.swap_remove(at);
@@ -345,7 +345,7 @@ fn one_that_is_given_up_leaves_its_line_from_anywhere() {
         assert_eq!(it.table.submitter(&found.bio), SubmitterId(0));
         assert!(it.lobby.remove(SubmitterId(0), is).is_none());
         assert!(it.lobby.remove(SubmitterId(1), is).is_some());
-        // And the line can be used as before.
+        // The line can still be used.
         it.push(0, GOLD, 9);
         assert_eq!(it.take(10), [rest[0], rest[1], 9]);
     }

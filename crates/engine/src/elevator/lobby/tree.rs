@@ -1,14 +1,14 @@
 //! The choice of the group that gets the next slot: the tree of groups, how many requests the policy holds of each,
 //! and which groups have I/O that waits.
 //!
-//! First comes a group whose floor is due: it has been given fewer slots than its floor takes, by the time between two of
-//! its I/Os, which the account of floors tells. Of several, the one that has been due for longest. Slots that it is given
-//! by weight count for its floor as well, and no slot that it was given earlier takes its floor away.
+//! A group whose floor is due comes first: it has been given fewer slots than its floor needs, by the time between two
+//! of its I/Os, which the account of floors sets. Among several, the one that has been due for longest comes first.
+//! Slots given by weight count for the floor as well, and slots given earlier do not reduce the floor.
 //!
-//! Otherwise, from the root down, a slot goes to the group that has been given the fewest so far for its weight (start-time
-//! fair queueing); slots of the groups below it count as its own. A group that begins to wait is owed none from before.
-//! The own I/O of a group that has groups below it competes with them at the default weight, as I/O of the root does
-//! with all groups.
+//! Otherwise, from the root down, a slot goes to the group that has been given the fewest so far for its weight
+//! (start-time fair queueing); slots of the groups below it count as its own. A group that begins to wait is owed no
+//! slots for the time before. The own I/O of a group that has groups below it competes with them at the default weight,
+//! as I/O of the root does with all groups.
 //!
 //! A group is passed over while others wait if the policy holds its part of all slots, and enough requests of it to
 //! keep the device busy. So no group fills the policy, each has requests there when its turn comes, and the policy
@@ -28,7 +28,7 @@ const NOWHERE: u16 = u16::MAX;
 const OWN_WEIGHT: u32 = 100;
 /// How much a slot adds to the tag of a group of weight 1.
 const STRIDE: u64 = 1 << 32;
-/// The most slots that a floor is owed, as nanoseconds of its time; older debts are forgotten.
+/// The longest time for which a floor is owed slots, in nanoseconds; older debts are dropped.
 const MOST_OWED: u64 = 1_000_000_000;
 
 /// A competitor for slots: a group with all groups below it, or a group's own I/O.
@@ -49,8 +49,8 @@ impl Claim {
         self.tag += STRIDE / u64::from(self.weight);
     }
 
-    /// Charges a slot for a floor, while the rival served last has the tag `now`: a floor beyond the share by weight is not
-    /// paid for with turns that come long after it.
+    /// Charges a slot for a floor, while the rival served last has the tag `now`: a floor beyond the share by weight is
+    /// not paid for with turns that come long after it.
     fn charge_ahead(&mut self, now: u64) {
         let before = self.tag;
         self.charge();
@@ -78,7 +78,7 @@ struct Node {
     all: Claim,
     /// The claim of its own I/O, among the groups below it.
     own: Claim,
-    /// How many of its requests the policy holds.
+    /// The number of its requests that the policy holds.
     held: u32,
     /// Its own I/O waits and may be given a slot.
     waits: bool,
@@ -90,7 +90,7 @@ struct Node {
     now: u64,
     /// Nanoseconds between two slots by which its floor is kept; zero without a floor.
     gap: u64,
-    /// When its floor is due next, in nanoseconds.
+    /// The time at which its floor is due next, in nanoseconds.
     due: u64,
     /// The group has been removed; the node stays until the policy holds none of its requests and none of its I/O
     /// waits.
@@ -131,7 +131,7 @@ pub(super) struct Tree {
     /// The node of each group; the root's for groups that do not exist. Empty until the first group is added.
     of: Box<[u16]>,
     groups: u16,
-    /// How many nodes have a part in the slots.
+    /// The number of nodes that have a part in the slots.
     active: u32,
     /// The groups with floors and with I/O that waits, of their own or below, by the time at which they are due.
     floors: Heap<u64>,
@@ -157,7 +157,8 @@ impl Tree {
         self.now = now.as_nanos();
     }
 
-    /// Sets the nanoseconds between two slots of a group by which its floor is kept; zero if it has none. O(log groups).
+    /// Sets the nanoseconds between two slots of a group by which its floor is kept; zero if it has none. O(log
+    /// groups).
     pub(super) fn set_gap(&mut self, node: u16, gap: u64) {
         if node == ROOT {
             return;
@@ -173,7 +174,7 @@ impl Tree {
         }
     }
 
-    /// Files a node with I/O that waits by its floor, if it has one.
+    /// Adds a node with I/O that waits to `floors`, if it has a floor.
     fn file_floor(&mut self, node: u16) {
         let Node { gap, due, .. } = self.nodes[usize::from(node)];
         if gap > 0 {
@@ -183,7 +184,7 @@ impl Tree {
         }
     }
 
-    /// The group whose floor is due and has been for longest.
+    /// The group whose floor has been due for longest; `None` if no floor is due.
     fn due(&self) -> Option<u16> {
         let (due, node) = self.floors.least()?;
         (due <= self.now).then_some(node as u16)
@@ -227,7 +228,7 @@ impl Tree {
                     self.at(node).all.weight = weight;
                 }
             }
-            // The account of floors tells the gap.
+            // The account of floors sets the gap.
             GroupChange::Guarantee { .. } => {}
             GroupChange::Removed { group } => self.remove(self.node(group)),
         }
@@ -307,7 +308,7 @@ impl Tree {
         self.nodes[usize::from(node)].held >= part.max(slots.enough)
     }
 
-    /// The node's own I/O begins to wait. It is owed no slots from before.
+    /// Notes that the node's own I/O begins to wait. It is owed no slots for the time before.
     pub(super) fn wait(&mut self, node: u16) {
         if self.at(node).waits {
             return;
@@ -336,7 +337,7 @@ impl Tree {
         }
     }
 
-    /// The node's own I/O waits no longer, or is set aside.
+    /// Notes that the node's own I/O stops waiting, or is set aside.
     pub(super) fn leave(&mut self, node: u16) {
         self.change(node, |node| node.waits = false);
         self.prune(node);
@@ -380,7 +381,7 @@ impl Tree {
         it.own.charge();
         let (mut at, mut is_ahead) = (node, false);
         while at != ROOT {
-            // Below the group whose floor it is, it was the turn of each by weight.
+            // Below the group whose floor was due, each claim was next by weight.
             is_ahead |= floor.take_if(|floor| *floor == at).is_some();
             let (tag, parent) = (self.at(at).all.tag, self.at(at).parent);
             let above = self.at(parent);

@@ -1,21 +1,21 @@
-//! The first half of a pass: staged I/Os, and the caller's plug, enter the elevator, and others are cancelled.
+//! The first half of a pass: staged I/Os and the caller's plug enter the elevator, and asks to cancel are answered.
 //!
-//! Each is offered to merging first and takes a slot only if it did not merge. An I/O without a slot waits where it
-//! is: in staging, or in the lobby where slots go by group.
+//! Each I/O is offered to merging first, and takes a slot only if it did not merge. An I/O without a slot waits in
+//! staging, or in the lobby where slots go by group.
 //!
 //! # Cancelling
 //!
-//! A submitter that wants an I/O back leaves an [`Ask`] in a ring of its own, adds itself to its shard's set of submitters that asked, and
-//! kicks: as it stages I/Os, with the same guarantees. The runner looks at the set once a pass and answers the asks
-//! before it admits anything.
+//! A submitter that cancels an I/O leaves an [`Ask`] in a ring of its own, adds itself to its shard's set of submitters
+//! that asked, and kicks. It stages I/Os in the same way, with the same guarantees. The runner looks at the set once a
+//! pass and answers the asks before it admits anything.
 //!
 //! | where the I/O is | effect of an ask |
 //! |---|---|
-//! | staged | it is taken out of the ring, from between others if need be, frozen queue or not |
+//! | staged | it is taken out of the ring, also from between others, and also of a frozen queue |
 //! | waiting for a slot by group | it is taken out of its line |
 //! | held by the policy | it is withdrawn and its slot is free |
 //! | in a request with others | none: it continues |
-//! | in parts, divided | none, wherever they are: the parts bear its cookie, but are not the I/O |
+//! | divided into parts | none, wherever they are: the parts have its cookie, but are not the I/O |
 //! | in a flush sequence, which begins with its slot | none |
 //! | issued, or on its way back | none |
 //!
@@ -23,10 +23,10 @@
 //! none can be lost when a queue is rebuilt: unanswered asks go to the new queue with the staging.
 //!
 //! *Invariant: an ask is for an I/O that was pushed before it.* A cookie may be used again as soon as it has been
-//! returned, and the ask may still be on its way then. So the ask carries the place in the staging ring at which it was
-//! made. If anything behind that place has been admitted, the old I/O and a new one with its cookie could not be told
-//! apart any more, and the ask is too late. Only the submitter's own plug does not come through that ring, and the plug
-//! is staged as long as one of the submitter's asks is unanswered.
+//! returned, while the ask may still be on its way. So the ask has the place in the staging ring at which it was made.
+//! If an I/O behind that place has been admitted, the old I/O and a new one with its cookie cannot be told apart, and
+//! the ask is too late. Only the submitter's own plug does not come through that ring, and the plug is staged as long
+//! as one of the submitter's asks is unanswered.
 
 use super::Runner;
 use crate::elevator::Place;
@@ -64,7 +64,7 @@ struct Admitted {
 }
 
 impl Runner {
-    /// True if the queue is frozen, or a later queue has taken over.
+    /// Returns whether the queue is frozen, or a later queue has taken over.
     pub(crate) fn admits_nothing<P>(&self, hub: &Hub<P>) -> bool {
         self.retired || hub.lasting.control.is_frozen()
     }
@@ -86,9 +86,9 @@ impl Runner {
         self.duties.again();
     }
 
-    /// If slots became free, admits I/Os that wait for one, then staged requests, then the caller's plug; and begins
-    /// the flushes that these, and finished steps of flush sequences, ask for. A request that need not wait may go to
-    /// its hardware queue immediately, which is then added to `ready`.
+    /// Admits I/Os that wait for a slot, if slots became free, then staged requests, then the caller's plug. Begins the
+    /// flushes that these, and finished steps of flush sequences, ask for. A request that need not wait may go to its
+    /// hardware queue immediately, which is then added to `ready`.
     pub(crate) fn admit_all<P>(
         &mut self,
         hub: &Hub<P>,
@@ -111,7 +111,7 @@ impl Runner {
             if shard.pending.any() {
                 shard.pending.take_ahead(|id, next| {
                     if let Some(next) = next {
-                        // On its way while the requests of this one are admitted.
+                        // Prefetched while the requests of this submitter are admitted.
                         ring_of(&mut self.staging, SubmitterId(next)).prefetch(PASS_STAGED);
                     }
                     self.drain_staged(hub, shard, SubmitterId(id), ready);
@@ -141,7 +141,7 @@ impl Runner {
     fn drain_staged<P>(&mut self, hub: &Hub<P>, shard: &Shard, id: SubmitterId, ready: &mut Ready) {
         let at = usize::from(id.0);
         if shard.asked.has(id.0) {
-            // The submitter has asks that are not answered, new or left over: those come first.
+            // The submitter has unanswered asks, new or left over, which come first.
             self.unfinished.push(id);
         } else if self.is_blocked[at] {
             // The submitter keeps its place among the blocked ones, but its requests may join held ones that arrived
@@ -149,7 +149,7 @@ impl Runner {
             self.merge_staged(&hub.lasting.table, id);
         } else {
             if !self.elevator.slots.has(PASS_STAGED) {
-                // The slots of requests that a pump has finished since this pass began.
+                // Requests that a pump has finished since this pass began leave their slots.
                 self.freed_meanwhile |= self.take_returns(hub, shard);
             }
             if self.admit_portions(hub, id, PASS_PORTIONS, ready).waits {
@@ -304,7 +304,7 @@ impl Runner {
         if staged {
             own.staging.publish();
             if was_blocked {
-                // The new requests may merge although older ones wait: the next pass must look.
+                // The new requests may merge although older ones wait: the next pass must try.
                 shard.pending.set(own.id.0);
             }
         }
@@ -366,7 +366,7 @@ impl Runner {
             self.let_line_in(hub, shard);
             freed = true;
         }
-        // Under a lock no request passes the policy by.
+        // Under a lock no request bypasses the policy.
         self.admit_all(hub, shard, (freed, own), &mut Ready::default());
     }
 
@@ -383,12 +383,12 @@ impl Runner {
     }
 }
 
-/// The most asks of one submitter that a pass answers, since each is a look at everything that waits.
+/// The most asks of one submitter that a pass answers, because each one searches all I/Os that wait.
 const PASS_ASKS: u32 = if cfg!(shuttle) { 2 } else { 32 };
 
 impl Runner {
-    /// Answers asks to cancel, before anything is admitted. True if an I/O was cancelled, so that others may have its
-    /// slot.
+    /// Answers asks to cancel, before anything is admitted. Returns whether an I/O was cancelled, so that others may
+    /// have its slot.
     #[inline]
     pub(crate) fn answer_asks<P>(&mut self, hub: &Hub<P>, shard: &Shard) -> bool {
         shard.asked.any() && self.answer_all(hub, shard)
@@ -407,7 +407,7 @@ impl Runner {
         any
     }
 
-    /// Answers some of the asks of `id`. True if an I/O was cancelled.
+    /// Answers some of the asks of `id`. Returns whether an I/O was cancelled.
     fn answer<P>(&mut self, hub: &Hub<P>, shard: &Shard, id: SubmitterId) -> bool {
         let Self { elevator, staging, completions, duties, .. } = self;
         // A later queue has taken over the rings, and answers there.

@@ -1,6 +1,6 @@
-//! The short ways of new requests into the outbox (decision 0017): past a policy that only keeps the order; and through
-//! a policy that holds none and says in which order they leave. The requests come alone, in the caller's plug, or from
-//! another submitter's staging.
+//! The short ways of new requests into the outbox (decision 0017): past a policy that only keeps the order, and through
+//! a policy that holds no request and decides in which order the new ones leave. The requests come alone, in the
+//! caller's plug, or from another submitter's staging.
 
 use super::Runner;
 use super::admission::{PASS_STAGED, ring_of};
@@ -16,7 +16,7 @@ use blkmq_core::{HwQueue, Instant, IoMeta, RequestId, SubmitterId, Tag};
 use blkmq_sched::{PLUG, Pick};
 use std::borrow::Borrow;
 
-/// The end of a pass for a request that came alone.
+/// The result of a pass for a request that came alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sent {
     /// The request is in the outbox of this lane.
@@ -35,7 +35,7 @@ struct Asked {
 }
 
 impl Sent {
-    /// As the lanes that were given requests.
+    /// The lanes that were given requests.
     pub(crate) fn ready(self) -> Ready {
         let mut ready = Ready::default();
         if let Self::By(lane) = self {
@@ -133,8 +133,8 @@ impl Runner {
         Some(sent)
     }
 
-    /// Returns whether nothing is held, staged, asked for or waiting, here or at the device, so that a pass has nothing
-    /// to do but to take back and to send.
+    /// Returns whether nothing is held, staged, asked for or waiting, here or at the device, so that a pass only takes
+    /// back and sends.
     #[inline]
     fn is_quiet<P>(&self, hub: &Hub<P>, shard: &Shard) -> bool {
         self.is_way_free(hub)
@@ -144,8 +144,8 @@ impl Runner {
             && !shard.asked.any()
     }
 
-    /// Gets a slot and a tag for the only request of a plug, and has it pass the policy if that allows it, otherwise
-    /// inserts it and asks for it immediately. `None` if there is no slot or tag.
+    /// Gets a slot and a tag for the only request of a plug. Lets it bypass the policy if the policy allows it,
+    /// otherwise inserts it and asks for it immediately. `None` if there is no slot or tag.
     #[inline(always)]
     fn ask_alone<P>(&mut self, hub: &Hub<P>, io: &PluggedRequest) -> Option<Asked> {
         let hw = HwQueue(self.first_hw);
@@ -162,7 +162,7 @@ impl Runner {
         Some(Asked { id, held, tag })
     }
 
-    /// Sends that request, if the policy lets it go. If the policy keeps it, it is held like any other.
+    /// Sends the request of [`ask_alone`](Self::ask_alone), unless the policy keeps it. It is then held like any other.
     #[inline(always)]
     fn send_alone<P>(
         &mut self,
@@ -187,7 +187,7 @@ impl Runner {
         Sent::By(hw)
     }
 
-    /// The lane by which requests of `id` leave, of an elevator with the short ways: its own, or the only one.
+    /// The lane by which requests of `id` leave an elevator with short ways: its own, or the only one.
     #[inline]
     pub(super) fn lane_of<P>(&self, hub: &Hub<P>, id: SubmitterId) -> HwQueue {
         HwQueue(if hub.has_owners() { id.0 } else { self.first_hw })
@@ -229,7 +229,7 @@ impl Runner {
         let (lane, first_hw) = (self.lane_of(hub, id), HwQueue(self.first_hw));
         let Self { elevator, lanes, unused, duties, staging, .. } = self;
         let mut portion = Portion::of(ring_of(staging, id), PASS_STAGED);
-        // Several plugs may be in it, and those have not been merged with each other.
+        // It may contain several plugs, whose requests have not been merged with each other.
         if !elevator.are_apart(portion.all()) {
             return false;
         }
@@ -260,14 +260,14 @@ pub(super) trait Line {
     where
         Self: 'a;
 
-    /// Those that are left, without taking them.
+    /// The requests that are left, without taking them.
     fn requests(&self) -> impl Iterator<Item = &PluggedRequest> + Clone;
-    /// The first one.
+    /// The first request.
     ///
     /// # Panics
     /// If none is left.
     fn first(&mut self) -> &PluggedRequest;
-    /// Takes the first one. Not an `Option`, which would be copied in overlapping parts.
+    /// Takes the first request. Not an `Option`, which would be copied in overlapping parts.
     ///
     /// # Panics
     /// If none is left.
@@ -303,7 +303,7 @@ pub(super) struct Portion<'a> {
 }
 
 impl<'a> Portion<'a> {
-    /// At most `most` of those in `ring`.
+    /// The oldest requests in `ring`, at most `most`.
     #[inline]
     pub(super) fn of(ring: &'a mut Consumer<PluggedRequest>, most: u32) -> Self {
         ring.prefetch(most);
@@ -317,13 +317,13 @@ impl<'a> Portion<'a> {
         self.left
     }
 
-    /// All of them, without taking them.
+    /// All requests of the portion, without taking them.
     #[inline]
     pub(super) fn all(&self) -> impl ExactSizeIterator<Item = &PluggedRequest> + Clone {
         self.ring.front(self.left)
     }
 
-    /// Takes the oldest one.
+    /// Takes the oldest request.
     ///
     /// # Panics
     /// If none is left.
@@ -380,7 +380,7 @@ pub(super) struct Exit<'a, P> {
     pub(super) hub: &'a Hub<P>,
     /// The only hardware queue of the elevator, as the policy knows it.
     pub(super) hw: HwQueue,
-    /// The lane.
+    /// The lane by which the requests leave.
     pub(super) by: HwQueue,
 }
 
@@ -418,7 +418,7 @@ impl<P> Exit<'_, P> {
         sent
     }
 
-    /// Gets slots and tags for `ios`, and has the policy insert and pick them. `None`, and nothing has happened, if they
+    /// Gets slots and tags for `ios`, and asks the policy to issue them. Returns `None`, without an effect, if they
     /// have to be held.
     #[inline(always)]
     pub(super) fn ask<'a>(
