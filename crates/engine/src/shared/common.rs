@@ -227,7 +227,7 @@ impl ElevatorEnv {
         self.ledger.count_floors(floors);
     }
 
-    /// How much is counted.
+    /// The level of the statistics.
     pub(crate) fn level(&self) -> StatsLevel {
         self.stats.get().level
     }
@@ -281,8 +281,8 @@ impl ElevatorEnv {
         self.notes.take()
     }
 
-    /// Counts the notes now, waiting for another thread that counts, because the indices of their groups may soon be
-    /// reused.
+    /// Counts the notes immediately, waiting for another thread that counts, because the indices of their groups may
+    /// soon be reused.
     pub(crate) fn count_notes(&self) {
         self.ledger.count(&mut self.notes.borrow_mut());
     }
@@ -291,7 +291,7 @@ impl ElevatorEnv {
         self.common.as_deref().expect("only a policy that declared something in common uses it")
     }
 
-    /// Begins a pass. Passes the elevators that wait for a token, and may find one now, to `tell`.
+    /// Begins a pass. Passes the elevators that wait for a token, and may find one, to `tell`.
     #[inline]
     pub(crate) fn begin(&self, now: Instant, tell: &mut dyn FnMut(u16)) {
         if let Some(common) = &self.common {

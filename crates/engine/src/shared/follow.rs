@@ -5,21 +5,21 @@
 //! itself. So a submitter that has seen another submitter run the elevator leaves its work staged even when the
 //! elevator is free at that moment: the leader will soon return with its own work, and then admits the staged work.
 //!
-//! That is a guess, and a wrong guess is cheap: a submitter that sees no pass between two checks runs the elevator
-//! itself. Progress does not depend on this file; the run state says which pass is due.
+//! The decision is a guess, and a wrong guess is cheap: a submitter that sees no pass between two checks runs the
+//! elevator itself. Progress does not depend on this file; the run state says which pass is due.
 
 use crate::sync::{AtomicU64, Ordering};
 use blkmq_core::{Instant, Nanos, SubmitterId};
 
 /// The number of submissions that a follower leaves to the leader, and of polls that it skips, before it checks the
-/// leader's words again, because a check takes cache lines that the leader is about to write. About 4 us where a client
-/// spins between polls.
+/// leader's words again, because a check takes cache lines that the leader is about to write. They take about 4 us if a
+/// client spins between polls.
 const PATIENCE: u32 = 8;
 /// The most polls between two checks of the leader's words, reached by doubling while each check finds the leader
 /// active. If fifteen followers check every 4 us, they take these lines from the leader four times per microsecond.
 const MOST_POLLS: u32 = if cfg!(shuttle) { 2 * PATIENCE } else { 8 * PATIENCE };
 /// The longest time for which a follower relies on a leader that makes no pass, however rarely the follower polls. A
-/// leader that has lost its CPU is away for longer than any pass takes.
+/// leader that has lost its CPU makes no pass for longer than any pass takes.
 const LONGEST: Nanos = Nanos::from_micros(50);
 const ID_BITS: u32 = 16;
 
@@ -49,7 +49,7 @@ impl Lead {
 pub(crate) struct Follow {
     id: SubmitterId,
     seen: u64,
-    /// Submissions that are still left to the leader.
+    /// The number of further submissions that are left to the leader.
     plugs: u32,
     /// Polls to skip before the next check of the leader's words.
     polls: u32,

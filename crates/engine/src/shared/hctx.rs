@@ -22,7 +22,7 @@ const EWMA_FACTOR: u8 = 16;
 
 pub(crate) struct Hctx {
     pub(crate) tags: Tags,
-    /// One for all lanes that share a hardware queue.
+    /// Shared by all lanes of a hardware queue.
     pub(crate) restart: Arc<CachePadded<Restart>>,
     /// The fill level of the outbox.
     level: Level<Inflight>,
@@ -37,11 +37,11 @@ struct PumpStatus {
     stuck: AtomicBool,
     /// The device holds requests, and its descriptor signals completions.
     signals: AtomicBool,
-    /// In nanoseconds; `u64::MAX` for no event.
+    /// The time at which the pump next has work without a kick, in nanoseconds; `u64::MAX` for never.
     next_event: AtomicU64,
 }
 
-/// The exponential average of "the device had no room" (`spec/framework.md` 8.2). Only zero or not matters.
+/// The exponential average of "the device had no room" (`spec/framework.md` 8.2). Readers only compare it with zero.
 #[derive(Default)]
 pub(crate) struct DispatchBusy(AtomicU8);
 
@@ -181,7 +181,7 @@ impl PartialEq for SharedTags {
 }
 
 impl SharedTags {
-    /// `depth` tags for up to `queues` queues at a time.
+    /// A set of `depth` tags for up to `queues` queues at a time.
     ///
     /// # Panics
     /// If the depth is 0 or above [`MAX_HW_QUEUE_DEPTH`](crate::MAX_HW_QUEUE_DEPTH), or there are no queues or more
@@ -229,7 +229,7 @@ impl SharedTags {
         Some(Membership { tags: self.clone(), user: user as u16 })
     }
 
-    /// How many more queues can join.
+    /// The number of further queues that can join.
     #[must_use]
     pub fn room(&self) -> usize {
         self.seats().iter().filter(|seat| matches!(seat, Seat::Free)).count()
@@ -271,10 +271,8 @@ impl Drop for Membership {
     }
 }
 
-/// A hardware queue's access to its driver tags.
-///
-/// The driver tags of a hardware queue: separate ones, a set for all hardware queues of its queue, or a set for several
-/// queues ([`SharedTags`]), as the disks behind one host adapter share its commands.
+/// The driver tags of a hardware queue: a set of its own, a set for all hardware queues of its queue, or a set for
+/// several queues ([`SharedTags`]), as the disks behind one host adapter share its commands.
 ///
 /// An elevator that finds no tag registers, and is kicked when tags are returned. Where several queues share a set, the
 /// queue registers with the set, and its elevators register with the queue. A queue that returns tags may have to kick
@@ -288,7 +286,7 @@ pub(crate) struct Tags {
 /// The other users of the same set.
 #[derive(Clone)]
 enum Among {
-    /// None.
+    /// No other user.
     Undivided,
     /// The other hardware queues of the queue; elevators register by their numbers.
     Hctxs,

@@ -2,7 +2,7 @@
 //!
 //! A runner and a pump are given the [`Hub`], so they can read and write words, but cannot start anything: they leave
 //! kicks, timers and wake-ups to their caller as [`Duties`], and finished bios to the [`Completions`] of their batch. A
-//! change to a queue in use builds a new hub (`reconfiguration/change.rs`); [`Lasting`] stays, with the parts of the
+//! change of a queue in use builds a new hub (`reconfiguration/change.rs`); [`Lasting`] stays, with the parts of the
 //! submitters ([`Seats`]).
 
 use crate::groups::{Ledger, Meters};
@@ -317,7 +317,7 @@ pub(crate) struct Completions {
     aside: Box<[(SubmitterId, Aside); PLACES]>,
     /// A bit for each place in use.
     taken: u32,
-    /// Parked submitters that have completions now, to be woken when the pump or elevator is released.
+    /// Parked submitters with completions, to be woken when the pump or elevator is released.
     pub(crate) wake: Vec<SubmitterId>,
 }
 

@@ -22,7 +22,7 @@ pub(crate) enum Way {
 /// A request on its way to, at, or on its way back from a device.
 ///
 /// Not `Clone`, and consumed by every call that ends it, so a request cannot be answered twice. Dropping one is a bug
-/// and panics: a request without an answer is a client that waits for ever.
+/// and panics: the client of a request without an answer would wait for ever.
 ///
 /// `Send`, and not `Sync`: a device may hand a request to another thread, but two threads that shared one would share
 /// its payloads, which are only `Send`.
@@ -145,7 +145,7 @@ impl Inflight {
         self.id
     }
 
-    /// Whether the request is plain I/O or a step of a flush sequence.
+    /// The purpose of the request.
     pub(crate) fn way(&self) -> Way {
         WAYS[usize::from(self.way & WAY_MASK)]
     }
@@ -223,7 +223,7 @@ impl Inflight {
         self.segments
     }
 
-    /// How many bios were merged into the request; 0 for a flush, which may serve several requests, and at least 1
+    /// The number of bios merged into the request: 0 for a flush, which may serve several requests, and at least 1
     /// otherwise.
     #[must_use]
     pub fn bio_count(&self) -> u32 {

@@ -20,7 +20,7 @@ pub enum NoMerges {
     All = 0,
     /// 1: only the one-hit cache is tried.
     Simple = 1,
-    /// 2: none at all.
+    /// 2: no merge.
     None = 2,
 }
 

@@ -203,7 +203,7 @@ pub(crate) fn accepted(access: Access, option: &str) -> Vec<&'static str> {
 /// The most lists of an elevator; submitters share them by their numbers.
 const LISTS: u16 = 32;
 
-/// The part that all threads share.
+/// The lists and promises that all threads share.
 ///
 /// Insertion as proposed in 2024: a thread that finds the lock taken parks its requests in a list, and the next holder
 /// of the lock takes them over (`spec/history.md` section 2).
@@ -231,7 +231,7 @@ pub(crate) struct Parking {
 /// | m | the smaller of n and m; the rest stays | m + n | likewise |
 pub(crate) struct Promises(AtomicU32);
 
-/// The part that belongs to the holder of the lock.
+/// The state that belongs to the holder of the lock.
 pub(crate) struct Parked {
     /// Requests that were taken over but lack the promised slot. They precede everything else.
     pub(crate) line: VecDeque<PluggedRequest>,
@@ -259,7 +259,7 @@ impl Promises {
     }
 
     pub(crate) fn renew(&self, free: u32, lane: &mut Lane) {
-        // Returned promises do not count any more, so more may be left than were published.
+        // Promises are also returned, so more may be left than were published.
         let promised = |left: u32| lane.promised.wrapping_add(lane.published.wrapping_sub(left));
         let next = |left: u32| free.saturating_sub(promised(left));
         let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(next(n)));

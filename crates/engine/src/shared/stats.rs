@@ -110,7 +110,8 @@ pub struct FlushStats {
 }
 
 impl FlushStats {
-    /// How many more requests reached the device, because of flushes, than submitters sent; usually negative.
+    /// The number of requests that reached the device because of flushes, beyond those that submitters sent; usually
+    /// negative.
     #[must_use]
     pub fn surplus(&self) -> i64 {
         self.issued as i64 - (self.dataless + self.needless) as i64
@@ -142,7 +143,7 @@ impl CancelStats {
 pub struct LockStats {
     /// Times that a lock was taken.
     pub taken: u64,
-    /// How many of them made the thread wait.
+    /// Times that the thread had to wait for the lock.
     pub contended: u64,
     /// Thread time spent waiting for locks, estimated from a sample. Zero if the host does not measure
     /// ([`Host::ticks`](crate::Host::ticks)).
@@ -227,7 +228,7 @@ pub struct QueueStats {
     pub retries: u64,
     /// Failed requests of several owners that were repeated owner by owner.
     pub taken_apart: u64,
-    /// Requests issued for this, each with the I/Os of one owner.
+    /// Requests issued to repeat these, each with the I/Os of one owner.
     pub runs: u64,
     /// Times that the device had no room (RESOURCE or DEV_RESOURCE).
     pub busy: u64,
@@ -365,20 +366,20 @@ impl GoalsStatus {
     }
 }
 
-/// Where the state of a queue's goals is published, and the time of the next check.
+/// The published state of a queue's latency goals, and the time of the next check.
 #[derive(Clone)]
 pub(crate) struct Board(Arc<Published>);
 
 struct Published {
     status: Mutex<GoalsStatus>,
-    /// When a pass is needed for a check, if none is made before; nanoseconds, `u64::MAX` for never. A timer of the
-    /// gate would have to be set in every pass, because each pass clears it.
+    /// The time at which a pass is needed for a check, if none is made before, in nanoseconds; `u64::MAX` for never. A
+    /// timer of the gate would have to be set in every pass, because each pass clears it.
     next_look: AtomicU64,
     /// The most sectors of a read or a write of a group whose requests are shortened; `u32::MAX` for any number. A
     /// submitter reads it when it sends its plug, and divides longer I/Os from then on.
     ///
-    /// The words of the board are hints from here on, and guard nothing: an I/O is valid whether or not it was divided by
-    /// the latest value. So accesses are relaxed.
+    /// This word and `shortened` are hints, and guard nothing: an I/O is valid whether or not it was divided by the
+    /// latest value. So accesses are relaxed.
     longest: AtomicU32,
     /// A bit for each group whose requests are shortened. Set together with the groups.
     shortened: [AtomicU64; SHORTENED],
@@ -425,7 +426,7 @@ impl Board {
         self.0.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// When a pass is needed for a check; `None` for never. A hint, like the deadline of a gate.
+    /// The time at which a pass is needed for a check; `None` for never. A hint, like the deadline of a gate.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         match self.0.next_look.load(Ordering::Acquire) {
             u64::MAX => None,
@@ -503,8 +504,8 @@ impl Prospect {
         }
     }
 
-    /// How long an I/O that arrives at `now` is expected to take, with `at_device` requests at the device, and how much
-    /// of that is its own device time.
+    /// The time that an I/O that arrives at `now` is expected to take, with `at_device` requests at the device, and the
+    /// part of it that is the I/O's own device time.
     pub(crate) fn expects(
         &self,
         now: (Instant, u32),
