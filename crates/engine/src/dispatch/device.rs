@@ -162,7 +162,7 @@ pub trait Berth: Send + Sync {
     fn fd(&self) -> BorrowedFd<'_>;
 }
 
-/// A shared place: a device in front of another one lends the berth of that one.
+/// A shared berth: a device in front of another one lends that device's berth.
 #[cfg(target_os = "linux")]
 impl Berth for ArcDyn<dyn Berth> {
     fn attend(&self) -> bool {
@@ -233,7 +233,7 @@ pub struct Finished {
     pub verdict: Verdict,
 }
 
-/// The next check is never further away than this (`spec/framework.md` section 1).
+/// The longest time from one check to the next (`spec/framework.md` section 1).
 const LOOK_AHEAD: Nanos = Nanos::from_secs(5);
 
 /// The deadline of a tag that is not at the device.
@@ -244,7 +244,7 @@ const NEVER: Instant = Instant::from_nanos(u64::MAX - 1);
 
 /// The deadlines of one hardware queue.
 ///
-/// A plain structure that a pump owns. The pump reports which requests go to the device and which return, and learns
+/// A plain structure that a pump owns. The pump reports which requests go to the device and which return, and finds out
 /// which have timed out. It then asks the device about those, and acts on the answer. This file handles tags, not
 /// requests.
 ///
@@ -331,7 +331,7 @@ impl Deadlines {
         self.look_at = if earliest == NEVER { NEVER } else { earliest.min(now + LOOK_AHEAD) };
     }
 
-    /// When to check the requests at the device if nothing happens before. `None` if all of them may stay for ever.
+    /// The time to check the requests at the device if nothing happens before. `None` if all of them may stay for ever.
     #[inline]
     pub(crate) fn timer(&self) -> Option<Instant> {
         (self.look_at < NEVER).then_some(self.look_at)

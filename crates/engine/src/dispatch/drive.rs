@@ -78,7 +78,7 @@ impl<P: Send> Engine<P> {
         }
     }
 
-    /// Has the asks to cancel served: runs the elevator of `shard`, or makes its runner owe another pass.
+    /// Gets the asks to cancel answered: runs the elevator of `shard`, or makes its runner owe another pass.
     pub(crate) fn ask(&self, shard: &Shard, by: Caller<'_>) {
         #[cfg(feature = "compare")]
         if self.is_locked() {
@@ -99,7 +99,7 @@ impl<P: Send> Engine<P> {
     }
 
     /// Pumps the hardware queues in `ready`, and runs the elevator again if it waited for something that the pumps
-    /// returned. Returns whether anything ran, so that this thread may have left work that it must come back for.
+    /// returned. Returns whether anything ran. If so, work may be left that this thread has to do later.
     pub(crate) fn drive(&self, shard: &Shard, mut ready: Ready, by: Caller<'_>) -> bool {
         let mut ran = !ready.is_empty();
         for _ in 0..DRIVE_ROUNDS {
@@ -107,7 +107,7 @@ impl<P: Send> Engine<P> {
             for hw in ready.iter(shard.hws()) {
                 restart |= self.pump_or_call(hw, by);
             }
-            // A pump may also have kicked this very elevator, over a budget that was returned.
+            // A pump may also have kicked this elevator, for a budget that was returned.
             if !restart && !self.gate(shard).due(by.now) {
                 return ran;
             }
@@ -194,9 +194,8 @@ impl<P: Send> Engine<P> {
         false
     }
 
-    /// Has the lane `hw` of another submitter pumped. While its owner waits, asleep or awake, the owner does so,
-    /// because a completion wakes the thread that has submitted the request. Otherwise the calling thread pumps
-    /// immediately.
+    /// Gets the lane `hw` of another submitter pumped. While its owner waits, asleep or awake, the owner pumps, because
+    /// a completion wakes the thread that has submitted the request. Otherwise the calling thread pumps immediately.
     #[inline(never)]
     fn call_owner(&self, hw: HwQueue, by: Caller<'_>) -> bool {
         let known = self.pump_deadline(hw);
@@ -342,7 +341,7 @@ impl<P: Send> Engine<P> {
             Sent::By(hw) => self.pump_or_call(hw, by),
             Sent::Nothing => false,
         };
-        // A pump may also have kicked this very elevator, over a budget that was returned.
+        // A pump may also have kicked this elevator, for a budget that was returned.
         if restart || self.gate(shard).due(by.now) {
             self.run_again(shard, by);
         }
@@ -402,12 +401,12 @@ impl<P: Send> Engine<P> {
                 ready.add(hw);
             }
         }
-        // Requires a pump to run: the code below decides whether to run the elevator.
+        // Only with a pump to run, because the code below decides whether to run the elevator.
         let mut ran = !ready.is_empty() && self.drive(shard, ready, by);
         if look == Look::Devices {
             return ran;
         }
-        // A pass has checked already.
+        // If anything ran, a pass has made that check.
         if self.gate(shard).due(now) || !ran && self.is_look_due(shard, now) {
             if (self.hub.has_owners() || follow.should_run(shard.lead(), now))
                 && let Some(guard) = self.gate(shard).try_run()
@@ -464,8 +463,9 @@ impl<P: Send> Engine<P> {
         true
     }
 
-    /// Until when a submitter of `shard` may sleep: [`Instant::MAX`] for without end, `None` if work is due at `now`. A
-    /// timer that has expired is left to the thread that runs the elevator or the pump, which makes another pass for it.
+    /// The time until which a submitter of `shard` may sleep: [`Instant::MAX`] for no end, `None` if work is due at
+    /// `now`. A timer that has expired is left to the thread that runs the elevator or the pump, which makes another
+    /// pass for it.
     pub(crate) fn rest_until(&self, shard: &Shard, home: HwQueue, now: Instant) -> Option<Instant> {
         let mut until = self.deadline(shard, home);
         if until <= now {
@@ -477,7 +477,7 @@ impl<P: Send> Engine<P> {
         (until > now && !is_left).then_some(until)
     }
 
-    /// A count that changes while threads run the elevator of `shard` and its pumps; `None` if no thread does. A hint.
+    /// A count that changes while threads run the elevator of `shard` or its pumps; `None` if no thread does. A hint.
     pub(crate) fn progress(&self, shard: &Shard, home: HwQueue) -> Option<u64> {
         let run = self.gate(shard).is_running().then(|| shard.counters.passes.get());
         let taken = |hw: &HwQueue| self.pump_gate(*hw).is_running();

@@ -53,7 +53,7 @@ impl<P> Engine<P> {
         &self.pumps[usize::from(hw.0)]
     }
 
-    /// When a submitter of `shard`, which pumps `home` first, has to check for work if no thread wakes it;
+    /// The time at which a submitter of `shard`, which pumps `home` first, has to check for work if no thread wakes it;
     /// [`Instant::MAX`] if it need not.
     pub(crate) fn deadline(&self, shard: &Shard, home: HwQueue) -> Instant {
         let pass = self.pass_deadline(shard);
@@ -72,15 +72,16 @@ impl<P> Engine<P> {
         lanes.map(HwQueue)
     }
 
-    /// When a pass over the elevator of `shard` is due: for a kick, a timer, or the controller of latency goals;
-    /// [`Instant::MAX`] for never.
+    /// The time at which a pass over the elevator of `shard` is due: for a kick, a timer, or the controller of latency
+    /// goals; [`Instant::MAX`] for never.
     pub(crate) fn pass_deadline(&self, shard: &Shard) -> Instant {
         let pass = self.gate(shard).deadline().unwrap_or(Instant::MAX);
         self.next_look(shard).map_or(pass, |look| look.min(pass))
     }
 
-    /// When the controller of latency goals has to check. `None` while there is a runner, which checks itself:
-    /// otherwise the wake-up time of other threads would be in the past during the run, and they would not sleep.
+    /// The time at which the controller of latency goals has to check. `None` while there is a runner, which checks
+    /// itself: otherwise the wake-up time of other threads would be in the past during the run, and they would not
+    /// sleep.
     fn next_look(&self, shard: &Shard) -> Option<Instant> {
         let at = self.hub.board.as_ref().and_then(Board::next_look)?;
         (!self.gate(shard).is_running()).then_some(at)
@@ -91,7 +92,7 @@ impl<P> Engine<P> {
         self.next_look(shard).is_some_and(|at| at <= now)
     }
 
-    /// When the pump of `hw` has to run, for a kick, a timer, or its device; [`Instant::MAX`] for never.
+    /// The time at which the pump of `hw` has to run, for a kick, a timer, or its device; [`Instant::MAX`] for never.
     pub(crate) fn pump_deadline(&self, hw: HwQueue) -> Instant {
         let turn = self.pump_gate(hw).deadline().unwrap_or(Instant::MAX);
         self.hub.hctx(hw).next_event().map_or(turn, |event| event.min(turn))
@@ -193,7 +194,7 @@ impl<P> Engine<P> {
     }
 }
 
-// Only a count, not part of a protocol. It remains a std atomic under the model checkers, whose atomics cannot be in a
+// A count that is part of no protocol. It is a std atomic under the model checkers, whose atomics cannot be in a
 // static.
 
 static LEAKED: GlobalCount = GlobalCount::new(0);
@@ -212,7 +213,7 @@ impl<P> Drop for Engine<P> {
     /// No submitter is left, because each of them holds the queue.
     ///
     /// # Panics
-    /// If a device does, after everything else has been returned.
+    /// If a device panics. Everything else has then been returned.
     fn drop(&mut self) {
         let mut panic = None;
         for (gate, hctx) in self.pumps.iter_mut().zip(&self.hub.hctxs) {
@@ -307,8 +308,8 @@ pub(crate) mod gate {
     /// A value that one thread at a time may enter, with a word that says whether a pass is due.
     pub(crate) struct Gate<T>(RunCell<T>);
 
-    /// The right to the value behind a gate. Dropping it hands the run over: a pass is then due, and another thread has to
-    /// begin it.
+    /// The right to the value behind a gate. Dropping it hands the run over: a pass is then due, and another thread has
+    /// to begin it.
     pub(crate) struct Entered<'a, T>(RunGuard<'a, T>);
 
     impl<T> Deref for Entered<'_, T> {
@@ -413,7 +414,7 @@ pub(crate) mod gate {
             }
         }
 
-        /// When a pass is due without a further kick; time zero if one was requested. `None` if no pass is due.
+        /// The time at which a pass is due without a further kick; zero if one was requested. `None` if no pass is due.
         pub(crate) fn deadline(&self) -> Option<Instant> {
             if self.due(Instant::ZERO) { Some(Instant::ZERO) } else { self.0.deadline() }
         }

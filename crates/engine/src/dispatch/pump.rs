@@ -65,7 +65,7 @@ pub(crate) struct Pump<P> {
     /// Requests at the device.
     at_device: u32,
     deadlines: Deadlines,
-    /// How often a request is tried again after an error.
+    /// The number of times that a request is tried again after an error.
     retries: u8,
     /// Requests that were returned with a result in this turn and have not been counted.
     completed: u64,
@@ -211,7 +211,7 @@ impl<P: Send> Pump<P> {
         source: &mut impl Source<P>,
     ) -> bool {
         hctx.counters.turns.add(1);
-        // Callers read clocks independently, but the device must never see an earlier time than before.
+        // Callers read clocks independently, but for the device time must never go back.
         let now = self.now.max(now);
         self.now = now;
         let mut issued = Issued::default();
@@ -232,7 +232,7 @@ impl<P: Send> Pump<P> {
                 continue;
             }
             // DEV_RESOURCE promised that a completion makes room. If that completion was just reaped, no other one
-            // brings the pump back here.
+            // leads to a further turn.
             let has_room = self.at_device < inside;
             if !has_room || issued.refused != Some(Busy::DevResource) {
                 break;
@@ -293,7 +293,7 @@ impl<P: Send> Pump<P> {
     ) {
         issued.refused = None;
         if hub.lasting.control.is_quiesced() {
-            // The requests go ahead of all others when the queue continues.
+            // These requests precede all others when the queue continues.
             self.keep(source);
             return;
         }
@@ -411,8 +411,9 @@ impl<P: Send> Pump<P> {
         hctx.counters.retries.add(retried);
     }
 
-    /// When to check the device if no thread comes before. The timer of requests is published this way and not through
-    /// the gate, which forgets its deadline whenever a turn begins: this is one store, and only when the time changes.
+    /// The time to check the device if no thread does so before. The timer of requests is published this way and not
+    /// through the gate, which forgets its deadline whenever a turn begins: this is one store, and only when the time
+    /// changes.
     fn next_event(&self, quiesced: bool) -> Option<Instant> {
         let next = self.device.next_event();
         if self.at_device == 0 {
@@ -541,7 +542,8 @@ impl<P> Pump<P> {
     /// Moves every unfinished request into `held`, at the end of a queue.
     ///
     /// # Panics
-    /// If the device does; `held` then has the requests that it returned before, and all others.
+    /// If the device panics; `held` then has the requests that it returned until then, and all other requests of the
+    /// pump.
     pub(crate) fn abandon(&mut self, held: &mut Vec<Inflight>) {
         held.extend(std::iter::from_fn(|| self.take_waiting()));
         // The run in flight returns the tag of each request.

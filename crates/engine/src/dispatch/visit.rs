@@ -5,8 +5,8 @@
 //!
 //! A report on I/Os that do not end is a snapshot, and no state is kept for it. Elevators know every request that has a
 //! slot, and pumps know the requests that their devices refused, so the snapshot is taken from inside both. An elevator
-//! that is still busy after many tries is left out, and such a pump is skipped. I/Os without a slot (in a plug, in
-//! staging, behind a group's limits) are not in the snapshot.
+//! or a pump that is still busy after many tries is left out. I/Os without a slot (in a plug, in staging, behind a
+//! group's limits) are not in the snapshot.
 //!
 //! The device is not asked, because it may be the part that hangs. Its requests are those that have left the elevator
 //! and are not in the pump.
@@ -25,7 +25,7 @@
 //! | at a device that did not panic | it ends as the device says |
 //! | at the device that panicked | it ends if the device gives it back when asked to abandon it; else it is lost |
 //!
-//! Requests are not inserted, picked or issued any more, and no policy is called. A lost request has no completion,
+//! After a failure no request is inserted, picked or issued, and no policy is called. A lost request has no completion,
 //! because its payload cannot be returned while a device may write to it; submitters know how many of their I/Os are
 //! lost ([`Submitter::lost`](crate::Submitter::lost)).
 
@@ -59,8 +59,8 @@ pub struct QueueTimes {
     /// By group: reads, writes, discards and bare flushes. Groups without I/Os are left out. The numbers of a group do
     /// not include its children. A removed group leaves its numbers to its parent.
     pub groups: Vec<(GroupId, [IoTimes; KINDS])>,
-    /// How the floors of groups were kept, under a scheduler that keeps floors: judged second by second, by the I/Os
-    /// that each group completed while it had I/Os outstanding. A removed group leaves its counts to its parent.
+    /// The reports on the floors of groups, under a scheduler that keeps floors. Each second is judged by the I/Os that
+    /// a group completed while it had I/Os outstanding. A removed group leaves its counts to its parent.
     pub floors: Vec<(GroupId, FloorReport)>,
     /// Completed flushes of the device. One flush may serve many requests.
     pub flushes: u64,
@@ -87,7 +87,7 @@ impl QueueTimes {
         found.map(|(_, times)| times.clone()).unwrap_or_default()
     }
 
-    /// How the floor of a group was kept; `None` if it never had one.
+    /// The report on the floor of a group; `None` if it never had one.
     #[must_use]
     pub fn floor(&self, group: GroupId) -> Option<&FloorReport> {
         self.floors.iter().find(|(id, _)| *id == group).map(|(_, report)| report)
@@ -129,7 +129,7 @@ impl<P: Send> Engine<P> {
         self.visit(shard, read).is_some()
     }
 
-    /// Calls `look` with the runner of an elevator, after it has learned of all completions. `None` if it is busy at
+    /// Calls `look` with the runner of an elevator, after it has taken back all completions. `None` if it is busy at
     /// every try.
     pub(crate) fn visit<T>(&self, shard: &Shard, look: impl FnOnce(&mut Runner) -> T) -> Option<T> {
         let enter = |_| {
@@ -160,7 +160,7 @@ impl<P: Send> Engine<P> {
         wakes
     }
 
-    /// Like [`learn`](Self::learn), for every idle elevator; the other elevators learn of completions in their passes.
+    /// Like [`learn`](Self::learn), for every idle elevator; the other elevators take back completions in their passes.
     pub(crate) fn learn_all(&self) {
         for shard in &self.hub.shards {
             let Some(mut runner) = self.enter_elevator(shard) else { continue };
@@ -216,7 +216,7 @@ pub struct Outstanding {
     pub hw: Option<HwQueue>,
     /// Where it is.
     pub place: Place,
-    /// When its oldest bio was submitted.
+    /// The time at which its oldest bio was submitted.
     pub since: Instant,
 }
 
@@ -359,7 +359,7 @@ impl<P: Send> Engine<P> {
             runner.take_returns(&self.hub, shard);
             self.carry_out(self.gate(shard), &mut runner.duties, wakes);
             if runner.elevator.held() > 0 {
-                // In the next pass, a policy that idles learns that no more I/O comes, and continues.
+                // In the next pass, a policy that idles sees that no more I/O comes, and continues.
                 let _ = self.gate(shard).kick();
             }
             #[cfg(feature = "compare")]

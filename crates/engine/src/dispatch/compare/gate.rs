@@ -305,7 +305,7 @@ impl<T> Gate<T> {
         self.work().is_some() && !self.due(now)
     }
 
-    /// When a pass is due without a further kick; time zero if one was requested. `None` if no pass is due.
+    /// The time at which a pass is due without a further kick; zero if one was requested. `None` if no pass is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         if self.due(Instant::ZERO) {
             return Some(Instant::ZERO);

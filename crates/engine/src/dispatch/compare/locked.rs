@@ -27,8 +27,8 @@ const ROUNDS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 const MEASURED: u64 = 16;
 
 /// The estimated time of all waits for which the measured one, `wait`, stands, at `now`, if the last measurement was at
-/// `before`. The estimate is limited to the time since then: a thread that lost its CPU during the measured wait did
-/// not lose it in all of them. The first measured wait stands only for itself.
+/// `before`. The estimate is limited to the time since then: a thread that lost its CPU during the measured wait need
+/// not have lost it in the others. The first measured wait stands only for itself.
 fn estimate(wait: u64, now: u64, before: u64) -> u64 {
     if before == 0 { wait } else { (MEASURED * wait).min(now.saturating_sub(before)) }
 }
@@ -252,7 +252,7 @@ impl<P: Send> Locked<'_, P> {
         Some(shard.has_dispatched())
     }
 
-    /// As [`Shard::may_dispatch`]; counts the refusals.
+    /// Like [`Shard::may_dispatch`], but counts the refusals.
     fn may_dispatch(&self, shard: &Shard, by: By) -> bool {
         let may = shard.may_dispatch();
         if !may {

@@ -1,9 +1,9 @@
 //! The comparison modes: an elevator behind a lock, as the kernel has it (the *before*) and as patches proposed it.
 //!
-//! Faithful where contention depends on it. As in the kernel, the lock is taken for each bio's merge attempt, once per
-//! inserted plug, and once per dispatched request. Each thread collects its own list and issues it after it has
-//! released the elevator, so the order between threads is arbitrary (`spec/framework.md` sections 8 and 15). A hardware
-//! queue has its own lock, taken once per issued list, as NVMe's submission queues have.
+//! The modes are faithful where contention depends on it. As in the kernel, the lock is taken for each bio's merge
+//! attempt, once per inserted plug, and once per dispatched request. Each thread collects its own list and issues it
+//! after it has released the elevator, so the order between threads is arbitrary (`spec/framework.md` sections 8 and
+//! 15). A hardware queue has its own lock, taken once per issued list, as NVMe's submission queues have.
 //!
 //! | option | before | as proposed |
 //! |---|---|---|
@@ -19,8 +19,8 @@
 //!
 //! *The requests of one hold of the lock stay together and in order; the batches of two threads may still change
 //! places*, because they are issued after the lock is released. Budgets are taken first, so that no more requests leave
-//! the elevator than the device takes; unused budgets are returned after the lock is released. Each request has its driver
-//! tag before it is picked. The kernel picks first, and keeps a request for which there is no tag.
+//! the elevator than the device takes; unused budgets are returned after the lock is released. Each request has its
+//! driver tag before it is picked. The kernel picks first, and keeps a request for which there is no tag.
 
 pub(crate) mod gate;
 pub(crate) mod locked;
@@ -279,8 +279,8 @@ pub mod calls {
         pub delay: Nanos,
     }
 
-    /// The times at which the passes that serve `calls` begin, if a woken worker arrives `lag` later. `calls` is sorted by
-    /// time. O(calls).
+    /// The times at which the passes that serve `calls` begin, if a woken worker arrives `lag` later. `calls` is sorted
+    /// by time. O(calls).
     #[must_use]
     pub fn passes(kick: KickMode, calls: &[Call], lag: Nanos) -> Vec<Instant> {
         let modes = Modes { kick: Some(kick), ..Modes::default() }.settle(Access::Combining);
