@@ -10,10 +10,10 @@
 //!
 //! # Why the orderings are enough
 //!
-//! The owner leaves by write the word, full fence, check the lane; the other thread comes by kick the lane, full fence,
-//! check the word. One of the two fences is first, and the reader behind the other one sees the write ahead of it. The
-//! word orders nothing else, so relaxed accesses do. `begin` needs no fence: if an owner is taken to be away, another
-//! thread pumps its lane, under the lane's run.
+//! An owner that leaves writes the word, has a full fence, and checks the lane. The other thread kicks the lane, has a
+//! full fence, and checks the word. One of the two fences is first, and the check behind the second fence sees the
+//! write ahead of the first. The word orders nothing else, so relaxed accesses suffice. `begin` needs no fence: if an
+//! owner is taken to be away, another thread pumps its lane, under the lane's run.
 
 use super::{AtomicBool, Ordering, fence};
 
@@ -22,13 +22,13 @@ use super::{AtomicBool, Ordering, fence};
 pub(crate) struct Attendance(AtomicBool);
 
 impl Attendance {
-    /// The owner begins to poll its lane, until [`end`](Self::end). One store.
+    /// Notes that the owner polls its lane until [`end`](Self::end). One store.
     #[inline]
     pub(crate) fn begin(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// The owner stops waiting; it must check its lane once more after this. A store and a full fence.
+    /// Notes that the owner stops waiting. It must check its lane once more after this call. A store and a full fence.
     #[inline]
     pub(crate) fn end(&self) {
         self.0.store(false, Ordering::Relaxed);

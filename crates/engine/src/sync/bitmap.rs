@@ -176,10 +176,10 @@ impl Bitmap {
         self.search(hint, want, |_| u64::MAX)
     }
 
-    /// Takes a number from a share of `shallow_depth` numbers of the whole bitmap, for callers that must leave the
-    /// rest to others. Each word contributes in proportion, rounded down; the remainder goes to the first words
-    /// (`spec/framework.md` section 3.2, as since Linux 6.18). The share is the same numbers every time, so callers
-    /// confined to it never hold more than `shallow_depth`.
+    /// Takes a number from a share of `shallow_depth` numbers of the whole bitmap, for callers that must leave the rest
+    /// to others. Each word contributes in proportion, rounded down; the remainder goes to the first words
+    /// (`spec/framework.md` section 3.2, as since Linux 6.18). The share always consists of the same numbers, so
+    /// callers confined to it never hold more than `shallow_depth`.
     #[inline]
     #[cfg(test)]
     pub(crate) fn get_shallow(&self, hint: &mut u32, shallow_depth: u32) -> Option<u32> {

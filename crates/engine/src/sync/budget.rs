@@ -1,5 +1,5 @@
 //! Limits how many requests may be outside the elevators at a time, over all hardware queues (`spec/framework.md`
-//! section 8.3). The limit may be moved while permissions are out ([`Lever`]).
+//! section 8.3). The limit may change while permissions are in use ([`Lever`]).
 //!
 //! | in use | `take(want)` | `put(n)` |
 //! |---|---|---|
@@ -46,8 +46,8 @@ impl Budget {
         )
     }
 
-    /// Takes up to `want`, and returns how many. One read-modify-write; none if no permission is left, or without a
-    /// limit.
+    /// Takes up to `want` permissions, and returns their number. One read-modify-write; none if no permission is left,
+    /// or without a limit.
     #[inline]
     #[must_use = "what was taken has to be put back"]
     pub(crate) fn take(&self, want: u32) -> u32 {

@@ -22,8 +22,8 @@
 //! # Why the orderings are enough
 //!
 //! `tail` is changed by read-modify-writes alone. A push is either before the parking one, which then finds the
-//! reservation and does not park, or after it, and then finds `PARKED`. `tail` orders nothing else, so relaxed
-//! accesses do. Payloads are published by storing the entry with release and loading it with acquire. An entry is
+//! reservation and does not park, or after it, and then finds `PARKED`. `tail` orders nothing else, so relaxed accesses
+//! suffice. Payloads are published by storing the entry with release and loading it with acquire. An entry is
 //! overwritten only for an I/O that was submitted after the old payload was taken, because the credit was returned with
 //! it; so the old payload has been read.
 //!

@@ -21,7 +21,7 @@
 //! `frozen` and `quiesced` are read inside a run and a pump's turn. Runs exclude each other, and each begins with an
 //! acquire of the release of the run before. The thread that freezes the queue takes every run once, and every later
 //! runner sees the word. Earlier runs do not matter. The thread that thaws kicks afterwards, and the pass that is then
-//! due sees the word (`run_state`, R1). So relaxed accesses do on both sides, except for a submitter that admits
+//! due sees the word (`run_state`, R1). So relaxed accesses suffice on both sides, except for a submitter that admits
 //! outside of a run ([`is_open`](Control::is_open)): a thaw releases the writes made under the freeze, and the
 //! submitter acquires them.
 //!

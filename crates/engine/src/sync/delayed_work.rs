@@ -76,7 +76,7 @@ impl DelayedWork {
         self.word.swap(0, Ordering::Acquire);
     }
 
-    /// When a pass is due; `None` if none is. A hint, by one plain load.
+    /// The time at which a pass is due; `None` if none is. A hint, by one plain load.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.word.load(Ordering::Relaxed) >> TIME_SHIFT {
             0 => None,

@@ -129,7 +129,7 @@ impl FairShare {
         divided.then(|| self.depth.div_ceil(users).max(MIN_LIMIT))
     }
 
-    /// Admits the user to up to `want` tags, and counts them as held. Returns how many.
+    /// Admits the user to up to `want` tags, and counts them as held. Returns their number.
     #[inline]
     #[must_use = "what was admitted has to be released"]
     pub(crate) fn admit(&self, who: u16, want: u32) -> u32 {

@@ -18,8 +18,8 @@
 //! Invariant: over any time without a change of the rate, the I/Os that proceed cost no more than that time, the slack,
 //! one I/O and a step.
 //!
-//! Up to the slack, unused time is not lost. That makes up for threads that come late; a long slack is the credit of a
-//! burst.
+//! Up to the slack, unused time is not lost. The slack makes up for threads that come late, and a long slack is the
+//! credit of a burst.
 //!
 //! # A change of the rate
 //!
@@ -157,7 +157,7 @@ impl Meter {
         let steps = u64::try_from(cost >> STEP).unwrap_or(u64::MAX);
         // The bits below the point, moved to the top of the word.
         let rest = (cost as u64) << (u64::BITS - STEP);
-        // Whole costs, as slow rates have them, leave the carry alone.
+        // Whole costs, which slow rates have, do not change the carry.
         let more = rest != 0 && {
             let before = self.carry.fetch_add(rest, Ordering::Relaxed);
             before.checked_add(rest).is_none()

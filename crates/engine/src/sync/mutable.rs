@@ -1,15 +1,15 @@
 //! Loom's atomics with orderings that can be weakened one at a time, for `cargo xtask orderings`.
 //!
-//! The chore checks that each ordering in this folder is needed: it runs the models with the ordering weakened, and one
-//! of them must fail. A build for each ordering would take hours, so an environment variable names the call to be
-//! weakened, and each call checks whether it is the one. Only compiled under loom.
+//! The command checks that each ordering in this folder is needed: it runs the models with the ordering weakened, and a
+//! model must fail. A build for each ordering would take hours, so an environment variable names the call to be
+//! weakened, and each call compares itself with that. Only compiled under loom.
 //!
 //! | variable | |
 //! |---|---|
 //! | `BLKMQ_MUTANT` | `FILE:LINE:COLUMN:ARGUMENT:ORDERING`: at this call, the ordering argument with this number, counted from 0, is replaced by that ordering. `Dropped`: the fence, or the second look, is left out |
 //! | `BLKMQ_SITES` | a file, to which each calling place is added, as `FILE:LINE:COLUMN` |
 //!
-//! With a mutant, the first panic ends the process, because more panics would prove no more.
+//! With a mutant, the first panic ends the process, because further panics would prove nothing more.
 
 use loom::sync::atomic as model;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Indices of tokens that were dropped instead of being consumed, by the table to which they belong.
 //!
 //! Not on the path of an I/O: a stack that unwinds leaves tokens here, and so does a device that drops one. A queue
-//! takes its own when it has failed, and when it ends. The remains of dropped tables are a few bytes each.
+//! takes its own when it has failed, and when it ends. Entries of dropped tables remain, a few bytes each.
 
 use std::num::NonZeroU32;
 // `std` types under the model checkers too: their mutexes cannot be in a static, and this one orders only the list.

@@ -16,7 +16,7 @@
 //! `set` is a read-modify-write that releases; `take` swaps with acquire, and whichever read-modify-write it reads
 //! from, all sets of the word so far are in that release sequence. The plain load of a word before the swap may be
 //! outdated; the run state ensures that the pass after a kick sees a `set` before that kick (`run_state`, R1), because
-//! begin and kick put a full fence or a read-modify-write between.
+//! begin and kick have a full fence or a read-modify-write in between.
 //!
 //! `set` writes even where the bit looks set already. That load may be older than the swap of a runner that drains the
 //! ring just before the new bio gets there, and then no pass would visit the ring again.
@@ -50,8 +50,8 @@ impl<B: Default> Pending<B> {
         }
     }
 
-    /// Has `id` visited by the next [`take`](Self::take). One read-modify-write and a full fence, so that the caller
-    /// may check again the condition that made it set the bit. Either the caller finds the condition changed, or it is
+    /// Lets the next [`take`](Self::take) visit `id`. One read-modify-write and a full fence, so that the caller may
+    /// check again the condition that made it set the bit. Either the caller finds the condition changed, or it is
     /// visited by the thread that changes it, has a full fence, and then takes.
     ///
     /// # Panics

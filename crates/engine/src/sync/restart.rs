@@ -2,7 +2,7 @@
 //! (`spec/framework.md` section 8.4).
 //!
 //! A dispatcher that found no driver tag marks the bit and *tries once more*; only then does it leave. A thread that
-//! frees a tag of that hardware queue takes the bit *afterwards*, and if it was set, has the queue run.
+//! frees a tag of that hardware queue takes the bit *afterwards* and, if it was set, runs the queue.
 //!
 //! | state | `mark`, then a retry | free, then `take` |
 //! |---|---|---|
@@ -13,10 +13,11 @@
 //!
 //! # Why the orderings are enough
 //!
-//! Marking is write the bit, full fence, read the tags; completing is write the tags, full fence, read the bit. One
-//! of the two fences is first, and the reader behind the other one sees the write ahead of it. `mark` is a
-//! read-modify-write even if the bit is set. If a completer is about to take the bit, it either reads from this mark,
-//! and then its run sees the marker's leftovers (mark releases, take acquires), or the bit stays set behind it.
+//! A marker writes the bit, has a full fence, and reads the tags. A completer writes the tags, has a full fence, and
+//! reads the bit. One of the two fences is first, and the read behind the second fence sees the write ahead of the
+//! first. `mark` is a read-modify-write even if the bit is set. If a completer is about to take the bit, it either
+//! reads from this mark, and then its run sees the marker's leftovers (mark releases, take acquires), or the bit stays
+//! set behind it.
 
 use super::{AtomicBool, Ordering, fence, fence_after_rmw, looks_again};
 use crate::planted::{self, Planted};

@@ -22,7 +22,8 @@
 //!
 //! # Guarantees
 //!
-//! The three of `spec/framework.md` section 9.1. *Published* means stored into an atomic that the pass loads.
+//! The three guarantees of `spec/framework.md` section 9.1. *Published* means stored into an atomic that the pass
+//! loads.
 //!
 //! * R1: after `kick` returns, a pass that starts afterwards sees everything published before the call.
 //! * R2: after `arm(d)` returns, such a pass is due no later than d; an earlier deadline stays.
@@ -238,7 +239,7 @@ impl RunState {
         }
     }
 
-    /// When the next pass is due, if it is not due immediately. A hint, as [`due`](Self::due).
+    /// The time at which the next pass is due, if it is not due immediately. A hint, as [`due`](Self::due).
     #[inline]
     #[must_use]
     pub(crate) fn deadline(&self) -> Option<Instant> {

@@ -22,12 +22,13 @@
 //!
 //! # Why the orderings are enough
 //!
-//! Going to sleep is count, full fence, check for work; having work is make it visible, full fence, `any`. One of the
-//! two fences is first, and the reader behind the other one sees the write ahead of it. Getting up is the same: clear
-//! the alarm, full fence, check (the sleeper parks again, or leaves and looks for a successor); a timer is set it, full
-//! fence, `look_by`. So a thread that relies on an alarm relies on a sleeper that checks the timer later. The fences
-//! are in the callers, which know the writes that are made visible. The words order nothing else, so relaxed accesses
-//! do.
+//! A thread that goes to sleep is counted, has a full fence, and checks for work. A thread with work makes it visible,
+//! has a full fence, and calls `any`. One of the two fences is first, and the read behind the second fence sees the
+//! write ahead of the first. An alarm works in the same way. A sleeper that gets up clears it, has a full fence, and
+//! checks for work: it parks again, or leaves and looks for a successor. A thread with a timer sets it, has a full
+//! fence, and calls `look_by`. So a thread that relies on an alarm relies on a sleeper that checks the timer later. The
+//! fences are in the callers, which know the writes that are made visible. The words order nothing else, so relaxed
+//! accesses suffice.
 
 use super::{AtomicU32, AtomicU64, Ordering};
 use blkmq_core::Instant;
@@ -52,21 +53,21 @@ impl Default for Words {
 }
 
 impl Sleepers {
-    /// The caller is about to sleep. It must have a full fence and check for work once more before it does. One
-    /// read-modify-write.
+    /// Notes that the caller is about to sleep. It must have a full fence and check for work once more before it does.
+    /// One read-modify-write.
     #[inline]
     pub(crate) fn lie_down(&self) {
         self.0.asleep.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The caller, which has lain down, will check for work at `at` at the latest. One read-modify-write.
+    /// Notes that the caller, which has lain down, will check for work at `at` at the latest. One read-modify-write.
     #[inline]
     pub(crate) fn set_alarm(&self, at: Instant) {
         self.0.alarm.fetch_min(at.as_nanos(), Ordering::Relaxed);
     }
 
-    /// The caller has woken up, or stays awake; `alarm` is the alarm that it has set, if any. It must have a full fence
-    /// before it checks for work. One read-modify-write, or two with an alarm.
+    /// Notes that the caller has woken up, or stays awake. `alarm` is the alarm that it has set, if any. It must have a
+    /// full fence before it checks for work. One read-modify-write, or two with an alarm.
     #[inline]
     pub(crate) fn get_up(&self, alarm: Option<Instant>) {
         if let Some(at) = alarm {

@@ -1,8 +1,8 @@
 //! A set of tags, and the elevators that wait for one.
 //!
 //! A bitmap hands the tags out. An elevator that gets none registers as a waiter, *tries once more*, and leaves. The
-//! thread that returns tags learns which waiters it has to wake. Waiters are woken in batches, so that a device that
-//! completes one request at a time does not wake an elevator for each (`spec/framework.md` section 3.2).
+//! thread that returns tags receives the waiters that it has to wake. Waiters are woken in batches, so that a device
+//! that completes one request at a time does not wake an elevator for each (`spec/framework.md` section 3.2).
 //!
 //! # States
 //!
@@ -269,8 +269,8 @@ impl TagSet {
         word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
-    /// How many tags must be returned before waiters are woken: few enough that a user confined to a share of the tags
-    /// fills a batch alone.
+    /// The number of tags that must be returned before waiters are woken: few enough that a user confined to a share of
+    /// the tags fills a batch alone.
     #[must_use]
     pub(crate) fn wake_batch(&self) -> u32 {
         let users = self.fair_share().map_or(1, |fair| fair.users().max(1));
@@ -320,7 +320,7 @@ impl TagSet {
         }
     }
 
-    /// Counts `n` frees. Returns how many waiters they wake: whole batches.
+    /// Counts `n` frees. Returns the number of waiters that they wake: whole batches.
     fn count(&self, n: u32, batch: u32) -> u32 {
         let freed = &self.wake.freed;
         let mut seen = freed.load(Ordering::Relaxed);
@@ -354,7 +354,7 @@ impl TagSet {
         }
     }
 
-    /// Wakes up to `n` waiters of a part of a word. Returns how many.
+    /// Wakes up to `n` waiters of a part of a word. Returns their number.
     fn wake_in(&self, at: u32, part: u64, n: u32, woken: &mut dyn FnMut(u16)) -> u32 {
         let Some(word) = self.waiting.get(at as usize) else { return 0 };
         let mut rest = word.load(Ordering::Relaxed) & part;

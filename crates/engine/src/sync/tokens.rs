@@ -1,6 +1,6 @@
 //! A pool of tokens that elevators take from and pumps return to, with the elevators that wait for a token.
 //!
-//! The word holds how many tokens are out (low half) and the limit (high half), which may change.
+//! The word holds the number of tokens that are out (low half) and the limit (high half), which may change.
 //!
 //! | state | `take(want)` | `put(n)` | `set_limit(to)` |
 //! |---|---|---|---|
@@ -43,7 +43,7 @@ impl TokenPool {
         Self { word, waiting: Pending::new(waiters) }
     }
 
-    /// Takes up to `want`, and returns how many. One read-modify-write; none if no token is left.
+    /// Takes up to `want` tokens, and returns their number. One read-modify-write; none if no token is left.
     #[inline]
     #[must_use = "what was taken has to be put back"]
     pub(crate) fn take(&self, want: u32) -> u32 {
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(pool.take(2), 2);
         assert_eq!((pool.take_or_wait(1, 2), pool.take_or_wait(1, 0)), (0, 0));
         pool.set_limit(1, |_| {});
-        // They were kicked for the change, and tried again.
+        // The waiters were kicked for the change, and tried again.
         assert_eq!((pool.take_or_wait(1, 2), pool.take_or_wait(1, 0)), (0, 0));
         assert_eq!(told(|tell| pool.put(1, tell)), [], "there is none yet");
         assert_eq!(told(|tell| pool.put(1, tell)), [2, 0]);
