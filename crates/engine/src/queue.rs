@@ -80,8 +80,8 @@ impl<P: Send + 'static> Queue<P> {
         }
     }
 
-    /// Runs the pump of `hw` and the work that follows: the body of a pump thread's loop. Returns when it must be
-    /// called again, if the thread is not woken earlier; `None` if it need not be.
+    /// Runs the pump of `hw` and the work that follows: the body of a pump thread's loop. Returns the time at which it
+    /// must be called again, if the thread is not woken earlier; `None` if it need not be.
     ///
     /// # Panics
     /// If the device has no such hardware queue.
@@ -243,8 +243,8 @@ impl<P: Send + 'static> Queue<P> {
 }
 
 impl<P: Send + 'static> Queue<P> {
-    /// Where the time of requests went that completed while [`StatsMode::times`](crate::StatsMode::times) was on, under
-    /// every scheduler. The numbers never decrease, and survive changes of the queue. O(groups + slots).
+    /// The times of the requests that completed while [`StatsMode::times`](crate::StatsMode::times) was on, by stage,
+    /// under every scheduler. The numbers never decrease, and survive changes of the queue. O(groups + slots).
     #[must_use]
     pub fn times(&self) -> QueueTimes {
         let mut now = self.gather();
@@ -272,15 +272,16 @@ impl<P: Send + 'static> Queue<P> {
         now
     }
 
-    /// Which group waited behind which, and for how long, while [`StatsMode::times`](crate::StatsMode::times) was on,
-    /// under every scheduler. Shows whether a tenant is slowed down, and by which.
+    /// The time for which each group waited behind each other group, while
+    /// [`StatsMode::times`](crate::StatsMode::times) was on, under every scheduler. Shows whether a tenant is slowed
+    /// down, and by which tenants.
     ///
-    /// A group waits while one of its I/Os has come to the queue and is not at the device: it waits for a slot, or in
-    /// the scheduler. Time in a submitter, where ceilings hold I/Os back, is not counted. A second counts once, however
-    /// many I/Os of the group wait; with an elevator for each hardware queue, each counts separately. The time is
-    /// divided between the groups with requests at the device, in proportion to their requests there; the waiting group
-    /// may be one of them. [`Wait::behind`] is `None` while the device has no requests, because the scheduler idles or
-    /// keeps to a limit.
+    /// A group waits while one of its I/Os has arrived at the queue and is not at the device: it waits for a slot, or
+    /// in the scheduler. Time in a submitter, where ceilings hold I/Os back, is not counted. A second counts once,
+    /// however many I/Os of the group wait; with an elevator for each hardware queue, each counts separately. The time
+    /// is divided between the groups with requests at the device, in proportion to their requests there; the waiting
+    /// group may be one of them. [`Wait::behind`] is `None` while the device has no requests, because the scheduler
+    /// idles or keeps to a limit.
     ///
     /// The sum for a waiting group is exact if passes are at least a millisecond apart, as on a disk. Shorter intervals
     /// are sampled with a probability proportional to their length: about one in four times as many as there are
@@ -296,7 +297,7 @@ impl<P: Send + 'static> Queue<P> {
     }
 
     /// Takes the slow requests that [`times`](Self::times) has found, oldest first, at most 64, and the number of
-    /// further ones that were not kept.
+    /// further slow requests that were not kept.
     #[must_use]
     pub fn take_slow(&self) -> (Vec<SlowIo>, u64) {
         self.root.current().hub.lasting.ledger.book().account.take_slow()

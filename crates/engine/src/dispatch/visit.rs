@@ -5,8 +5,8 @@
 //!
 //! A report on I/Os that do not end is a snapshot, and no state is kept for it. Elevators know every request that has a
 //! slot, and pumps know the requests that their devices refused, so the snapshot is taken from inside both. An elevator
-//! or a pump that is still busy after many tries is left out. I/Os without a slot (in a plug, in staging, behind a
-//! group's limits) are not in the snapshot.
+//! that is still busy after many tries is left out, and a pump that is still busy is not asked. I/Os without a slot (in
+//! a plug, in staging, behind a group's limits) are not in the snapshot.
 //!
 //! The device is not asked, because it may be the part that hangs. Its requests are those that have left the elevator
 //! and are not in the pump.

@@ -168,7 +168,7 @@ pub(crate) struct Stand {
 }
 
 impl Stand {
-    /// When the I/O may pass.
+    /// The time at which the I/O may pass.
     pub(crate) fn at(&self) -> Instant {
         self.booking.at
     }

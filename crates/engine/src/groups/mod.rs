@@ -1,8 +1,8 @@
 //! Groups of owners: a tree with names, weights, limits and floors, and the statistics of groups.
 //!
 //! The tree is part of a queue's [`Plan`](crate::Plan), so it can be changed while I/O runs. Schedulers that share by
-//! weight are notified of it ([`GroupChange`]); the submitters enforce limits, under every scheduler (`throttle.rs`). The
-//! tree does not say which owners are in a group: every I/O names its group.
+//! weight are notified of it ([`GroupChange`]); the submitters enforce limits, under every scheduler (`throttle.rs`).
+//! The tree does not say which owners are in a group: every I/O names its group.
 
 mod limits;
 mod meters;
@@ -98,10 +98,10 @@ impl GroupTree {
     }
 }
 
-/// How much is counted about groups, and when.
+/// The statistics that are kept about groups, and when they are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatsMode {
-    /// How much.
+    /// The level of detail.
     pub level: StatsLevel,
     /// Count each event immediately, while the elevator runs, instead of after the run.
     pub inline: bool,

@@ -35,8 +35,8 @@ pub struct IoTimes {
     pub ios: u64,
     /// Bytes of the requests.
     pub bytes: u64,
-    /// I/Os that were merged into another request, in a plug or in the scheduler. `ios + merged` is the number of I/Os, if
-    /// none was divided.
+    /// I/Os that were merged into another request, in a plug or in the scheduler. `ios + merged` is the number of I/Os,
+    /// if none was divided.
     pub merged: u64,
     /// Requests that failed.
     pub errors: u64,
@@ -185,7 +185,7 @@ pub(crate) struct Account {
     heirs: Vec<Option<GroupIndex>>,
     /// By group: its parent.
     parents: Vec<GroupIndex>,
-    /// By group: how its floor was kept; `None` if it never had one.
+    /// By group: the report on its floor; `None` if it never had one.
     floors: Vec<Option<FloorReport>>,
     slow: Vec<SlowIo>,
     slow_lost: u64,
@@ -256,7 +256,7 @@ impl Account {
         self.floors[at].get_or_insert_with(|| FloorReport::new(heir)).add(report);
     }
 
-    /// How the floors of groups were kept.
+    /// The reports on the floors of groups.
     pub(crate) fn floors(&self) -> impl Iterator<Item = FloorReport> + '_ {
         self.floors.iter().flatten().copied()
     }
@@ -307,7 +307,7 @@ impl Account {
         self.busy.iter().copied().max().unwrap_or(0)
     }
 
-    /// Which group waited behind which, without their descendants.
+    /// The waits of groups behind groups, without their descendants.
     pub(crate) fn waits(&self) -> Vec<Wait> {
         self.waits.all().collect()
     }

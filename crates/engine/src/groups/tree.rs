@@ -336,7 +336,7 @@ pub enum GroupError {
         /// Every name, separated by commas.
         known: String,
     },
-    /// The group was removed, and another group has its name now.
+    /// The group was removed, and another group has its name.
     Gone(String),
     /// A group of that name exists.
     Exists(String),

@@ -1,7 +1,7 @@
-//! How long groups waited behind which groups, a sum for each pair of groups with such a wait; and which requests took
+//! The times for which groups waited behind groups, as a sum for each pair with such a wait, and the requests that took
 //! long.
 //!
-//! Independent of an elevator: `elevator/timing.rs` finds out which groups wait, and for which.
+//! Independent of an elevator: `elevator/timing.rs` finds out which groups wait, and behind which.
 
 use blkmq_core::{GroupIndex, Instant, Nanos, Op};
 
@@ -118,7 +118,7 @@ pub struct SlowIo {
     pub sector: u64,
     /// The length in sectors.
     pub sectors: u32,
-    /// When its completion was found.
+    /// The time at which its completion was found.
     pub completed: Instant,
     /// From the arrival until the request had a slot.
     pub slot: Nanos,

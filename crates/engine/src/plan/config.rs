@@ -335,7 +335,7 @@ impl Watchers {
         (0..shards).rev().map(one).collect()
     }
 
-    /// The end of the trace for elevator `shard`; `None` without a trace.
+    /// The tap of elevator `shard`; `None` without a trace.
     pub(crate) fn tap(&self, shard: u16) -> Option<Tap> {
         self.trace.as_ref().map(|trace| trace.tap(shard))
     }

@@ -137,8 +137,8 @@ impl Plan {
 }
 
 impl<P> Config<P> {
-    /// Reports where a valid configuration will not keep shares by weight as one might expect, and the remedies. Builds
-    /// an instance of the policy to find out.
+    /// Reports the shares by weight that a valid configuration will not keep, and the remedies. Builds an instance of
+    /// the policy to find out.
     #[must_use]
     pub fn notes(&self) -> Vec<ConfigNote> {
         let each = u64::from(self.depth).next_power_of_two();

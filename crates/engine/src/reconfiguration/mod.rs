@@ -140,8 +140,8 @@ impl<P: Send + 'static> Queue<P> {
         Ok((trace, change))
     }
 
-    /// Has elevators record the ends of requests that no pass has seen yet, because there are no passes without I/O.
-    /// For readers of traces, between two readings. O(elevators).
+    /// Lets elevators record the completions that no pass has seen, because without I/O there are no passes. For
+    /// readers of traces, between two readings. O(elevators).
     pub fn settle_trace(&self) {
         // Held because this enters elevators under the number of the thread that changes the queue.
         let _state = self.root.change_state();

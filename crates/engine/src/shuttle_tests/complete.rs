@@ -1,6 +1,6 @@
-//! Every submitted I/O completes once, at its own submitter, and nothing is left; also an I/O that is cancelled, and one
-//! that the device loses. The device sees the elevator's order (decision 0003): per hardware queue, requests arrive as they
-//! were picked.
+//! Every submitted I/O completes once, at its own submitter, and nothing is left; also an I/O that is cancelled, and
+//! one that the device loses. The device sees the elevator's order (decision 0003): per hardware queue, requests arrive
+//! as they were picked.
 //!
 //! A cancelled I/O had an ask, and never reaches the device. No thread waits for a cancelled I/O, or sleeps through its
 //! completion. A lost request is answered once, and a thread handles it in time.

@@ -5,10 +5,10 @@
 //! leaves undone, a sleeper that no thread wakes, a request that two threads end. Shuttle treats every atomic access as
 //! sequentially consistent, so it does not check orderings; loom does.
 //!
-//! A [`Model`] has the configuration of the queue, the script of the device, the I/Os of the clients, and the checks at the
-//! end of every schedule. Each schedule ends with every I/O completed and nothing in use, or panics. Each file is a family of
-//! models; those here have every parameter drawn from a seed, combinations that no author chose. Twins plant a bug in host,
-//! device or engine ([`planted`](crate::planted)), which the same models must find.
+//! A [`Model`] has the configuration of the queue, the script of the device, the I/Os of the clients, and the checks at
+//! the end of every schedule. Each schedule ends with every I/O completed and nothing in use, or panics. Each file is a
+//! family of models; those here have every parameter drawn from a seed, combinations that no author chose. Twins plant
+//! a bug in host, device or engine ([`planted`](crate::planted)), which the same models must find.
 //!
 //! Schedules come from a fixed seed. `SHUTTLE_RANDOM_SEED` sets another one, and `BLKMQ_SHUTTLE_TIMES` multiplies
 //! their number. A failure prints its schedule, which `shuttle::replay` replays.

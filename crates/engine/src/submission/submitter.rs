@@ -379,7 +379,7 @@ impl<P: Send> Submitter<P> {
     /// Cookies of I/Os that may be cancelled should be unique. If several waiting I/Os have this cookie, the oldest in
     /// the plug is cancelled; if the plug has none, the oldest elsewhere, by push time.
     ///
-    /// O(everything that waits for the same elevator): not for frequent use. Runs elevator and pumps inline, as
+    /// O(I/Os that wait for the same elevator): not for frequent use. Runs elevator and pumps inline, as
     /// [`flush`](Self::flush) does, but leaves the plug alone.
     pub fn cancel(&mut self, now: Instant, cookie: u64) {
         let parts = self.parts.as_mut().expect("parts are there until the submitter is dropped");
@@ -469,7 +469,7 @@ const HELD_UP: Nanos = Nanos::from_micros(50);
 /// One submitter's view of the threads that run its elevator and the pumps.
 #[derive(Clone, Copy, Debug, Default)]
 struct Holdup {
-    /// The progress last seen, and since when there has been none.
+    /// The progress last seen, and the time since which there has been none.
     seen: Option<(u64, Instant)>,
 }
 

@@ -38,7 +38,7 @@ struct Line {
 }
 
 impl Line {
-    /// When the first I/O may proceed, or reaches the next limit.
+    /// The time at which the first I/O may proceed, or reaches the next limit.
     fn at(&self) -> Instant {
         self.stand.map_or(Instant::ZERO, |stand| stand.at())
     }
@@ -92,7 +92,7 @@ impl Throttle {
         }
     }
 
-    /// Takes a limited I/O, or returns it if it may proceed now and none waits before it. O(lines).
+    /// Takes a limited I/O, or returns it if it may proceed at `now` and none waits before it. O(lines).
     pub(crate) fn hold(
         &mut self,
         now: Instant,
@@ -138,7 +138,7 @@ impl Throttle {
         self.0.drain(..).flat_map(|line| line.waiting)
     }
 
-    /// When the next I/O may proceed; `None` if none waits.
+    /// The time at which the next I/O may proceed; `None` if none waits.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.0.iter().map(Line::at).min()
     }

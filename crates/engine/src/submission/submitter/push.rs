@@ -204,7 +204,7 @@ impl<P: Payload> Submitter<P> {
     }
 }
 
-/// How an I/O that is taken whole is plugged.
+/// The form in which an I/O that is taken whole is plugged.
 #[derive(Clone, Copy)]
 struct Whole {
     segments: u16,
@@ -365,9 +365,9 @@ fn is_whole<P: Payload>(limits: &Limits, io: &Io<P>) -> bool {
 }
 
 impl<P: Send> Submitter<P> {
-    /// How long `io` is expected to take if it is pushed now, from its arrival to its end: the work at the device, the
-    /// work that the scheduler holds and serves before it, this submitter's plug, and the I/O itself. Zero while
-    /// nothing is known; `None` without a forecast ([`Plan::forecast`](crate::Plan::forecast)). O(tags).
+    /// The time that `io` is expected to take if it is pushed at `now`, from its arrival to its end: the work at the
+    /// device, the work that the scheduler holds and serves before it, this submitter's plug, and the I/O itself. Zero
+    /// while nothing is known; `None` without a forecast ([`Plan::forecast`](crate::Plan::forecast)). O(tags).
     #[must_use]
     pub fn expects(&self, now: Instant, io: &Io<P>) -> Option<Nanos> {
         let prospect = self.shard().prospect.as_ref()?;

@@ -60,8 +60,8 @@ impl<P: Send> Submitter<P> {
         }
     }
 
-    /// Returns until when the thread may park, or `None` while there is anything to reap, to do, or to flush. The thread
-    /// parks until that time, [`Instant::MAX`] for without end, or until
+    /// Returns the time until which the thread may park, or `None` while there is anything to reap, to do, or to flush.
+    /// The thread parks until that time, [`Instant::MAX`] for no end, or until
     /// [`Host::wake_submitter`](crate::Host::wake_submitter) names this submitter, and then calls
     /// [`unpark`](Self::unpark).
     #[must_use]
@@ -104,7 +104,7 @@ impl<P: Send> Submitter<P> {
     /// For a thread that [may park](Self::prepare_park): announces that it will poll at `at` at the latest, even if it
     /// is not woken. A thread that leaves behind work for a later time then need not wake this one. Optional; O(1).
     ///
-    /// Must be called at most once between [`prepare_park`](Self::prepare_park), which has returned true, and
+    /// Must be called at most once between [`prepare_park`](Self::prepare_park), which has returned a time, and
     /// [`unpark`](Self::unpark).
     pub fn set_alarm(&mut self, at: Instant) {
         debug_assert_eq!(
@@ -124,7 +124,7 @@ impl<P: Send> Submitter<P> {
         self.rise();
     }
 
-    /// When this submitter has work due without a wake-up, and should poll. `None` for never.
+    /// The time at which this submitter has work due without a wake-up, and should poll. `None` for never.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let at = self.throttle_or(self.q.deadline(self.shard(), self.lane()));
@@ -133,7 +133,7 @@ impl<P: Send> Submitter<P> {
 }
 
 impl<P: Payload> Submitter<P> {
-    /// Passes up to `most` completions to `take`, oldest first. Returns how many. A part of a divided I/O is not a
+    /// Passes up to `most` completions to `take`, oldest first. Returns their number. A part of a divided I/O is not a
     /// completion, unless it is the last missing one: then the I/O completes, with the error of the lowest failed part,
     /// if any.
     pub fn reap(&mut self, most: u32, mut take: impl FnMut(Completion<P>)) -> u32 {
