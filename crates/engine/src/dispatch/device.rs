@@ -16,7 +16,7 @@ use std::io;
 #[cfg(target_os = "linux")]
 use std::os::fd::BorrowedFd;
 
-/// How long a device may keep a request by default (`spec/framework.md` section 1).
+/// The time for which a device may keep a request by default (`spec/framework.md` section 1).
 pub const DEFAULT_TIMEOUT: Nanos = Nanos::from_secs(30);
 
 /// The properties of a device, declared when a queue is built around it.
@@ -33,10 +33,10 @@ pub struct DeviceShape {
     pub budget: Option<u32>,
     /// The limits of a request.
     pub limits: Limits,
-    /// When written data is durable.
+    /// The write cache, which decides when written data is durable.
     pub cache: WriteCache,
-    /// How long the device may keep a request before [`timed_out`](DeviceQueue::timed_out) asks about it; usually
-    /// [`DEFAULT_TIMEOUT`]. Not zero. `Nanos(u64::MAX)` means for ever.
+    /// The time for which the device may keep a request before [`timed_out`](DeviceQueue::timed_out) asks about it;
+    /// usually [`DEFAULT_TIMEOUT`]. Not zero. `Nanos(u64::MAX)` means for ever.
     pub timeout: Nanos,
 }
 

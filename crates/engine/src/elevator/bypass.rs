@@ -22,7 +22,6 @@ impl Elevator {
             && self.lobby.is_empty()
     }
 
-    /// Returns whether requests need a budget to leave.
     #[inline]
     pub(crate) fn takes_budgets(&self) -> bool {
         self.fast.takes_budgets
@@ -60,7 +59,6 @@ impl Elevator {
         }
     }
 
-    /// Returns whether the policy takes whole plugs.
     #[inline]
     pub(crate) fn takes_plugs(&self) -> bool {
         self.facts.takes_plugs

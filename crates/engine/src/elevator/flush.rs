@@ -142,7 +142,7 @@ struct Lane {
     result: Option<IoResult>,
     /// A flush is under way.
     flushing: bool,
-    /// When the first request entered `filling`.
+    /// The time at which the first request entered `filling`.
     since: Instant,
     /// Data steps in flight.
     data: u32,

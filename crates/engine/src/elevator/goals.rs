@@ -97,7 +97,6 @@ impl Keeper {
         self.goals.sampled(io, at)
     }
 
-    /// Returns whether anything is taken from groups without a goal.
     pub(super) fn takes(&self) -> bool {
         self.takes
     }

@@ -9,7 +9,7 @@ use blkmq_sched::PLUG;
 /// The number of sectors compared at a time.
 const LANES: usize = 4;
 
-/// Where an I/O joins a request.
+/// The place at which an I/O joins a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Back,
@@ -24,7 +24,7 @@ pub(crate) enum Fit {
     Merge(Kind),
     /// Not adjacent, or not alike.
     No,
-    /// Adjacent and alike, but the request is full: too many segments. It will not grow any more.
+    /// Adjacent and alike, but the request is full: too many segments. It cannot grow.
     Full,
 }
 

@@ -109,7 +109,7 @@ impl Elevator {
             let id = self.index.ending_at(io.sector).find(|id| self.alike(*id, io))?;
             match self.fits(id, io) {
                 Some(kind) => return Some((id, kind)),
-                // That request was full and has left the index; there may be another.
+                // The request was full and has left the index; there may be another.
                 None if !self.index.contains(id) => {}
                 None => return None,
             }
@@ -262,7 +262,6 @@ impl Elevator {
         self.lobby.is_open()
     }
 
-    /// Returns whether I/Os wait in the lobby.
     #[inline]
     pub(crate) fn some_wait(&self) -> bool {
         !self.lobby.is_empty()
@@ -515,7 +514,6 @@ impl Elevator {
         self.slots.free(id);
     }
 
-    /// Returns whether requests are in flush sequences.
     #[inline]
     pub(crate) fn has_flushes(&self) -> bool {
         !self.flushes.is_empty()

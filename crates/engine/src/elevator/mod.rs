@@ -421,7 +421,7 @@ impl Elevator {
         }
     }
 
-    /// Counts a request as no longer held by the policy.
+    /// Counts a request that the policy has released.
     #[inline]
     fn release(&mut self, id: RequestId) {
         self.slots.held -= 1;
@@ -521,8 +521,7 @@ impl Elevator {
             if !self.fast.is_sampled || there >= self.until_sample {
                 return self.take_watched(returns);
             }
-            // None of these is the next sample. If more requests end in the meantime, the sample is taken a little
-            // later.
+            // The next sample comes after these requests. If more end in the meantime, it is taken a little later.
             self.until_sample -= there;
             self.some_ended |= there > 0;
         }

@@ -61,7 +61,6 @@ impl Plug {
         }
     }
 
-    /// Adds a request behind all others.
     #[inline]
     pub(crate) fn append(&mut self, io: PluggedRequest) {
         assert!(self.requests.len() < self.most, "a full plug is flushed first");
@@ -87,13 +86,11 @@ impl Plug {
         self.requests.last()
     }
 
-    /// Takes out the newest request.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<PluggedRequest> {
         self.requests.pop()
     }
 
-    /// Requests in the plug.
     pub(crate) fn len(&self) -> usize {
         self.requests.len()
     }

@@ -33,7 +33,7 @@ pub(crate) struct Lane {
     pub(crate) returns: Consumer<Done>,
     /// Requests that are to be issued again later, and finished steps of flush sequences.
     pub(crate) handbacks: Consumer<Handback>,
-    /// Where the last driver tag was found.
+    /// The place at which the last driver tag was found.
     pub(crate) hint: u32,
 }
 
@@ -89,8 +89,8 @@ impl Runner {
             blocked: Vec::with_capacity(submitters),
             served: Vec::with_capacity(submitters),
             is_blocked: vec![false; submitters].into_boxed_slice(),
-            // A pass adds a submitter up to three times: when slots were free, for its staged requests, and when slots
-            // became free during the pass.
+            // A pass adds a submitter up to three times: when slots were freed, for its staged requests, and when slots
+            // were freed during the pass.
             unfinished: Vec::with_capacity(3 * submitters),
             freed_meanwhile: false,
             tray: Plug::new(PLUG),

@@ -103,7 +103,6 @@ impl SlotTable {
         (of_queues || flush_waits) && self.room() > 0
     }
 
-    /// Returns whether no request has a slot.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.in_use() == 0
     }

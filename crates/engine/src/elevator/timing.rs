@@ -1,4 +1,5 @@
-//! Where the time of requests goes: stamps of the requests that have slots, and the counts of those that have ended.
+//! The times that requests spend in each stage: stamps of the requests that have slots, and the counts of those that
+//! have ended.
 //!
 //! Each elevator has a [`Timing`] while [`StatsMode::times`](crate::StatsMode::times) is on (`watch.rs`). Only the
 //! runner uses it.
@@ -239,7 +240,7 @@ pub(super) struct Crowd {
     by_group: Vec<Present>,
     /// The groups that are there.
     groups: Vec<GroupIndex>,
-    /// How many of them wait.
+    /// The number of them that wait.
     waiting: u64,
     /// The number of requests seen, and of requests at the device among them.
     seen: u64,

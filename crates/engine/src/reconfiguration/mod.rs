@@ -93,7 +93,7 @@ impl<P: Payload> Queue<P> {
 pub enum TraceError {
     /// Another trace, or another observer of the policies, is active.
     Busy,
-    /// That many notes cannot be kept.
+    /// The requested number of notes is 0 or too large.
     Room(u32),
     /// The queue refuses changes at present.
     Change(ChangeError),

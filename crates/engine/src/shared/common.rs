@@ -34,7 +34,7 @@ pub(crate) struct Common {
     /// By elevator. Each is on separate cache lines, because it is written once per I/O.
     counters: Box<[CachePadded<Box<[AtomicU64]>>]>,
     values: Box<[AtomicU64]>,
-    /// When the governor's next review is due, in nanoseconds.
+    /// The time at which the governor's next review is due, in nanoseconds.
     due: CachePadded<AtomicU64>,
     governor: Mutex<GovernorState>,
 }

@@ -64,7 +64,7 @@ pub(crate) struct Follow {
 /// The words that an otherwise idle submitter should check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Look {
-    /// None: the leader is active.
+    /// No words: the leader is active.
     Nothing,
     /// The words of devices, which the leader rarely writes.
     Devices,

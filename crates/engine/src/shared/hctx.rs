@@ -117,8 +117,8 @@ impl Hctx {
         }
     }
 
-    /// When the pump next has work without a kick: an event of the device, or a timeout of a request there. `None` for
-    /// never.
+    /// The time at which the pump next has work without a kick: an event of the device, or a timeout of a request
+    /// there. `None` for never.
     #[inline]
     pub(crate) fn next_event(&self) -> Option<Instant> {
         match self.status.next_event.load(Ordering::Acquire) {

@@ -25,11 +25,11 @@
 //! Devices are safe code, and own tokens. A device may forget a token, or keep it beyond the end of the queue, and the
 //! kernel may still write into its payload. So the table does not trust devices to return tokens. An
 //! [`Inflight`](crate::Inflight) that is dropped, by a device or by a stack that unwinds, leaves its bios with
-//! [`ORPHANS`]: its holder has no access to the payload any more, and a holder that shares the payload with the kernel
-//! does not drop the token before the kernel is done (`blkmq-uring` waits for that). Tokens that the engine itself
-//! gives up go there too. At the end of a queue [`BioTable::settle`] checks every payload that is still in its cell. If
-//! its token was returned, or is among the orphans, the payload is dropped. Otherwise the token is unaccounted for, and
-//! the payload is leaked and counted.
+//! [`ORPHANS`]: its holder loses access to the payload, and a holder that shares the payload with the kernel does not
+//! drop the token before the kernel is done (`blkmq-uring` waits for that). Tokens that the engine itself gives up go
+//! there too. At the end of a queue [`BioTable::settle`] checks every payload that is still in its cell. If its token
+//! was returned, or is among the orphans, the payload is dropped. Otherwise the token is unaccounted for, and the
+//! payload is leaked and counted.
 
 use crate::sync::lines::Lines;
 use crate::sync::{

@@ -109,7 +109,7 @@ impl<P: Default> Io<P> {
         Self::new(Op::Flush, 0, 0, 0, P::default())
     }
 
-    /// Tells the device that the data in `range` is not needed any more. Later reads of it return arbitrary data.
+    /// Tells the device that the data in `range` is not needed. Later reads of it return arbitrary data.
     ///
     /// Queues refuse a range that is empty, does not consist of whole sectors, or has 2 TiB or more.
     #[must_use]

@@ -89,14 +89,12 @@ impl BitBatch {
         Self { base: self.base, bits: std::mem::take(&mut self.bits) }
     }
 
-    /// The number of numbers left.
     #[inline]
     #[must_use]
     pub(crate) fn len(&self) -> u32 {
         self.bits.count_ones()
     }
 
-    /// Returns whether no number is left.
     #[inline]
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {

@@ -79,7 +79,6 @@ impl Budget {
         }
     }
 
-    /// The limit.
     #[inline]
     #[must_use]
     pub(crate) fn limit(&self) -> Option<u32> {
@@ -91,7 +90,6 @@ impl Budget {
         self.0.as_ref().map(|limited| Lever(Arc::clone(&limited.limit)))
     }
 
-    /// Returns whether there is a limit.
     #[cfg(feature = "compare")]
     #[inline]
     #[must_use]

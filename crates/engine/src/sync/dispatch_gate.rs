@@ -34,7 +34,6 @@ const ASKED: u8 = BUSY | 2;
 pub(crate) struct DispatchGate(AtomicU8);
 
 impl DispatchGate {
-    /// A gate without a dispatcher.
     pub(crate) fn new() -> Self {
         Self(AtomicU8::new(FREE))
     }

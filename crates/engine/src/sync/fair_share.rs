@@ -113,7 +113,6 @@ impl FairShare {
         any
     }
 
-    /// The number of active users.
     #[inline]
     #[must_use]
     pub(crate) fn users(&self) -> u32 {
@@ -165,7 +164,6 @@ impl FairShare {
         }
     }
 
-    /// The number of tags that the user holds.
     #[must_use]
     pub(crate) fn held(&self, who: u16) -> u32 {
         self.each[usize::from(who)].held.load(Ordering::Relaxed)

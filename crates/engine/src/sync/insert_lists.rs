@@ -26,7 +26,6 @@
 use super::{Mutex, MutexGuard, Pending, PoisonError, looks_again};
 use crossbeam_utils::CachePadded;
 
-/// Lists of values.
 pub(crate) struct InsertLists<T> {
     lists: Box<[CachePadded<Mutex<Vec<T>>>]>,
     filled: Pending,

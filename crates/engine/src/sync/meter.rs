@@ -113,7 +113,6 @@ impl Meter {
         done.expect("there is always a next time");
     }
 
-    /// Returns whether there is a limit.
     pub(crate) fn is_limited(&self) -> bool {
         self.price_of_today() != 0
     }

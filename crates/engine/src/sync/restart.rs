@@ -22,12 +22,10 @@
 use super::{AtomicBool, Ordering, fence, fence_after_rmw, looks_again};
 use crate::planted::{self, Planted};
 
-/// The bit.
 #[derive(Debug)]
 pub(crate) struct Restart(AtomicBool);
 
 impl Restart {
-    /// A clear bit.
     pub(crate) fn new() -> Self {
         Self(AtomicBool::new(false))
     }

@@ -51,8 +51,8 @@ const MAX_WAKE_BATCH: u32 = 8;
 pub(crate) struct TagSetShape {
     /// The number of tags.
     pub(crate) depth: u32,
-    /// The smallest share to which a caller of [`TagSet::get_shallow`] is confined; `depth` if there is no such caller.
-    /// Without it, a confined caller could wait for a batch that only other callers' frees can fill.
+    /// The smallest share of the tags to which a caller is confined; `depth` if no caller is confined. Without it, a
+    /// confined caller could wait for a batch that only other callers' frees can fill.
     pub(crate) min_shallow: u32,
     /// The number of waiters, which are numbered from 0.
     pub(crate) waiters: u16,
@@ -102,14 +102,12 @@ impl TagBatch {
         self.0.pop().map(Tag)
     }
 
-    /// The number of tags left.
     #[inline]
     #[must_use]
     pub(crate) fn len(&self) -> u32 {
         self.0.len()
     }
 
-    /// Returns whether no tag is left.
     #[inline]
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {

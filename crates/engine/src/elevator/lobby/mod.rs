@@ -114,13 +114,11 @@ impl Lobby {
         self.tree.has_groups()
     }
 
-    /// Returns whether no I/O waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting == 0
     }
 
-    /// The number of I/Os that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting as usize
     }
@@ -155,7 +153,6 @@ impl Lobby {
         self.tree.set_gap(self.tree.node(group), gap);
     }
 
-    /// Returns whether a bare flush waits.
     #[inline]
     pub(crate) fn has_flush(&self) -> bool {
         self.flushes > 0

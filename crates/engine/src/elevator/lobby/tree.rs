@@ -26,7 +26,7 @@ pub(super) const ROOT: u16 = 0;
 const NOWHERE: u16 = u16::MAX;
 /// The weight of a group's own I/O beside the groups below it.
 const OWN_WEIGHT: u32 = 100;
-/// How much a slot adds to the tag of a group of weight 1.
+/// The amount that a slot adds to the tag of a group of weight 1.
 const STRIDE: u64 = 1 << 32;
 /// The longest time for which a floor is owed slots, in nanoseconds; older debts are dropped.
 const MOST_OWED: u64 = 1_000_000_000;
@@ -152,7 +152,6 @@ impl Tree {
         }
     }
 
-    /// Sets the time.
     pub(super) fn advance(&mut self, now: Instant) {
         self.now = now.as_nanos();
     }

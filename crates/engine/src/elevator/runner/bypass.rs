@@ -311,7 +311,6 @@ impl<'a> Portion<'a> {
         Self { ring, left }
     }
 
-    /// Requests that are left.
     #[inline]
     pub(super) fn left(&self) -> u32 {
         self.left
