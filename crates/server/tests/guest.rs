@@ -130,7 +130,9 @@ impl Guest {
             assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
         }
         // The test checks whether the server has closed the connection.
-        let _ = sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
+        let _ = rustix::io::retry_on_intr(|| {
+            sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)
+        });
     }
 
     /// The payload of the answer to a message, and its descriptor.
@@ -139,7 +141,10 @@ impl Guest {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut head = [0; 12];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL;
-        let read = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut head)], &mut control, flags);
+        // With a time limit, a ring of this thread that the kernel takes down interrupts the call.
+        let read = rustix::io::retry_on_intr(|| {
+            recvmsg(&self.socket, &mut [IoSliceMut::new(&mut head)], &mut control, flags)
+        });
         if read.ok()?.bytes != 12 {
             return None;
         }
