@@ -2,7 +2,7 @@
 //! faults are finite, and a real queue in virtual time.
 //!
 //! Requests cannot be made outside the engine, so a device is tested where it will be used: behind a
-//! [`Queue`](blkmq_engine::Queue), driven by a [`Rig`], with a [`Checked`] in between that checks the contract of
+//! [`Queue`], driven by a [`Rig`], with a [`Checked`] in between that checks the contract of
 //! [`DeviceQueue`]. A violation panics with a message. For tests and simulations only: nothing here is fast.
 //!
 //! A [`Rig`] is a queue, its submitters and a virtual clock, driven by one thread. Time stands still until nothing is
