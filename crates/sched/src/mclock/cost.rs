@@ -1,20 +1,19 @@
-//! The cost of a request: the time that a device of the configured capacity needs for it; and rates as parts of that
-//! time.
+//! The cost of a request: the time that a device of the configured capacity needs for it. Rates are parts of that time.
 //!
 //! A device has two clocks: one counts requests, by kind, and one counts bytes. A request costs the time of the slower
-//! clock, since a device is at the limit of its I/Os or of its bytes and seldom at both. All numbers are integers:
+//! clock, since a device is at the limit of its I/Os or of its bytes, and seldom at both. All numbers are integers:
 //! nanoseconds, and fractions of the device's time in units of 2^-32.
 
 use crate::Rate;
 use blkmq_core::{IoMeta, Op};
 
-/// No request costs more, in nanoseconds, so that costs fit into 31 bits.
+/// The highest cost of a request, in nanoseconds: 31 bits.
 const MOST: u64 = (1 << 31) - 1;
-/// No gap between two tags is longer, in nanoseconds: 73 minutes.
+/// The longest gap between two tags, in nanoseconds: 73 minutes.
 const MOST_GAP: u64 = 1 << 42;
-/// The sectors of the requests by which devices are rated: 4 KiB.
+/// The sectors of the requests of a rate in IOPS: 4 KiB.
 const RATED: u64 = 8;
-/// No device is faster, in I/Os or bytes a second; greater rates count as this one.
+/// The highest rate, in I/Os or bytes a second. Greater ones count as this one.
 const MOST_RATE: u64 = 1 << 48;
 const SECOND: u64 = 1_000_000_000;
 
@@ -30,7 +29,7 @@ impl Share {
         Self((u64::from(percent) * Self::WHOLE / 100).clamp(1, 16 * Self::WHOLE))
     }
 
-    /// So many millionths of the device.
+    /// Millionths of the device.
     pub(super) fn ppm(ppm: u64) -> Self {
         let part = u128::from(ppm) * u128::from(Self::WHOLE) / 1_000_000;
         Self(part.clamp(1, 16 * u128::from(Self::WHOLE)) as u64)
@@ -41,26 +40,26 @@ impl Share {
         self.0
     }
 
-    /// The time in which this part of the device does work of `cost`.
+    /// Returns the time in which this part of the device does work of `cost`, both in nanoseconds.
     #[inline]
     pub(super) fn gap(self, cost: u64) -> u64 {
         ((cost << 32) / self.0).min(MOST_GAP)
     }
 }
 
-/// Kinds of work that have a price: sequential and random requests, and sectors, of reads and then of writes; and all
-/// other requests.
+/// The number of kinds of work that have a price: sequential requests, random requests and sectors, of reads and then
+/// of writes, and all other requests.
 pub(super) const KINDS: usize = 7;
 const OTHER: usize = 6;
 
 /// The cost of a request, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charge {
-    /// By the clocks of the capacity: for floors, ceilings and a pace.
+    /// By the clocks of the capacity, for floors, ceilings and a pace that is set.
     pub(super) clocks: Clocks,
     /// Device time, by the prices that were found.
     pub(super) time: u64,
-    /// Device time as the weights count it: more or less while its kind is tried.
+    /// Device time as weights count it: more or less while its kind is tried.
     pub(super) weighed: u64,
     pub(super) kind: u8,
 }
@@ -68,7 +67,7 @@ pub(super) struct Charge {
 /// Prices of one direction.
 #[derive(Clone, Copy, Debug)]
 struct Prices {
-    /// Of a request behind the one before it, and of any other, by the clock of requests.
+    /// Of a sequential and of a random request, by the clock of requests, in nanoseconds.
     request: [u64; 2],
     /// Of a sector by the clock of bytes, in units of 2^-16 ns.
     sector: u64,
@@ -85,7 +84,7 @@ impl Clocks {
         self.0[0].max(self.0[1])
     }
 
-    /// The kind of work whose price is the cost.
+    /// Returns the kind of work whose price is the cost.
     #[inline]
     pub(super) fn kind(self, io: &IoMeta, sequential: bool) -> usize {
         let of = if self.0[1] > self.0[0] { 2 } else { usize::from(!sequential) };
@@ -101,12 +100,12 @@ impl Clocks {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Costs {
     data: [Prices; 2],
-    /// Of a request that moves no data.
+    /// Of a request that moves no data, in nanoseconds.
     other: u64,
 }
 
 impl Prices {
-    /// From bytes, sequential and random I/Os per second, each at least 1.
+    /// From bytes, sequential I/Os and random I/Os a second, each at least 1.
     fn of([bps, sequential, random]: [u64; 3]) -> Self {
         Self {
             request: [sequential, random].map(|iops| (SECOND / iops).clamp(1, MOST)),
@@ -120,13 +119,13 @@ impl Prices {
 }
 
 impl Costs {
-    /// Of a device that has this capacity.
+    /// Of a device of this capacity: bytes, sequential I/Os and random I/Os a second, of reads and then of writes.
     pub(super) fn new(capacity: [[u64; 3]; 2]) -> Self {
         let data = capacity.map(|of| Prices::of(of.map(|n| n.max(1))));
         Self { data, other: data[1].request[1] }
     }
 
-    /// Returns prices that are each multiplied by a factor, in units of 2^-16.
+    /// Returns the prices, each multiplied by the factor of its kind, in units of 2^-16.
     pub(super) fn times(&self, factors: &[u32; KINDS]) -> Self {
         let times = |price: u64, kind: usize| {
             let price = (u128::from(price) * u128::from(factors[kind])) >> 16;
@@ -144,7 +143,8 @@ impl Costs {
         Self { data: [of(0), of(1)], other: request(self.other, OTHER) }
     }
 
-    /// The cost of a request, which may begin where the group's last one ended. At least 1 by the clock of requests.
+    /// Returns the cost of a request, which is `sequential` if it begins where the group's last one ended. The cost by
+    /// the clock of requests is at least 1.
     #[inline]
     pub(super) fn of(&self, io: &IoMeta, sequential: bool) -> Clocks {
         let prices = &self.data[usize::from(io.op.is_write())];
@@ -157,7 +157,7 @@ impl Costs {
         }
     }
 
-    /// The part of the device that a rate is; `None` for no rate.
+    /// Returns the part of the device that a rate is; `None` for no rate.
     pub(super) fn share(&self, rate: &Rate) -> Option<Share> {
         if rate.is_none() {
             return None;
@@ -196,7 +196,7 @@ mod tests {
         assert!(within(second(Op::Read, 2_048, 165), 3));
     }
 
-    /// Linear prices, a base and its sectors for each request, took such an I/O for twice as long as the disk takes.
+    /// A linear price, a base and the sectors of each request, is twice what the disk takes for such an I/O.
     #[test]
     fn a_request_costs_what_the_slower_clock_says() {
         let of = |sectors| costs().of(&IoMeta::new(Op::Read, 0, sectors), false).cost();

@@ -1,119 +1,118 @@
-//! The bound of the device that is found while groups compete: how much it may hold, in device time; and the pace
-//! that is found for floors.
+//! Finds the bound of what the device may hold while groups compete, in device time, and the pace for floors.
 //!
-//! Time is cut into windows of many completions. The first ones, without a bound, teach the rate of the saturated
-//! device. From there the bound goes down for as long as two things hold: the device delivers nearly that rate, and
-//! no more is waiting than before. It goes down further, if not all the way, where a group whose turn came had
-//! everything that it asks for in the device already, because weights then decide nothing. Now and then a window with
-//! a wider bound teaches the rate anew. `doc/mclock.md` has the rules in full.
+//! Time is divided into windows of many completions. The first windows, without a bound, teach the rate of the
+//! saturated device. Then the bound is lowered for as long as the device delivers nearly that rate and no more requests
+//! wait. It is lowered further, within limits, if a group had all that it asks for in the device when its turn came,
+//! because weights then decide nothing. From time to time a window with a wider bound teaches the rate anew.
+//! `doc/mclock.md` has the rules in full.
 //!
-//! A device that is limited by tokens makes each request wait that comes while it has all that it takes, however
-//! little it holds. Where the bound can do no more for a floor, requests leave at a pace a little below the rate of
-//! the device: as much of it as leaves its queue to those who have floors. The pace grows for as long as floors have
-//! room.
+//! A device that is limited by tokens delays each request beyond its rate, however little it holds. Where a lower bound
+//! does not help a floor, requests leave at a pace a little below the rate of the device, which leaves its queue to
+//! groups with floors. The pace grows for as long as floors have room.
 
 use super::node::Floors;
 use super::prices::Work;
 use super::window::{Ended, Judged, LONGEST, Moment, SHORTEST, Seen, Window};
 use blkmq_core::Instant;
 
-/// With so many completions rates are known to a percent.
+/// With so many completions, the rate of a window is accurate to a percent.
 const MANY: u32 = 512;
-/// Requests in the device that are never refused: one at work, one behind it.
+/// The requests that the device may always have: one in service, one behind it.
 pub(super) const LEAST: u32 = 2;
-/// The time for which a finding about a bound is believed, in nanoseconds, and the longest; and in windows, at least.
+/// The time for which findings about bounds are believed, first and at most, in nanoseconds; and the fewest windows.
 const BELIEF: u64 = 2_000_000_000;
 const LONGEST_BELIEF: u64 = 8_000_000_000;
 const BELIEVED: u64 = 32;
-/// Parts of the rate of the saturated device, in thousandths: enough, also with few completions; and as little as is worth a
-/// share, also one that has grown.
+/// Parts of the saturated rate, in thousandths. A bound is fast from `FAST` on, by many completions and by few. A share
+/// is worth `WORTH` of the rate, and one that has grown the second.
 const FAST: [u64; 2] = [980, 950];
 const WORTH: [u64; 2] = [700, 400];
-/// A share has grown if the group that lacks most has so many thousandths of what it had on the saturated device.
+/// A share has grown above this, in thousandths of the rate that the group had on the saturated device.
 const GROWN: u64 = 1_050;
-/// A group lacks its share if it has less than this of it, in thousandths, and less than the second if the bound costs
-/// the device some of its rate; and may get it if it has at least this, also in a mixed window.
+/// Parts of a share, in thousandths. A group lacks its share below `FAIR`, under a fast bound and under a slow one. A
+/// lower bound may give it the share from `IN_REACH` on, in a plain window and in a mixed one.
 const FAIR: [u64; 2] = [990, 980];
 const IN_REACH: [u64; 2] = [500, 1];
 /// The least part of the mean in the device to which one window lowers the bound for a share, in thousandths.
 const LEAST_STEP: u64 = 250;
-/// A window counts as mixed, and prices are tried, when groups have competed for so long, in nanoseconds: a neighbour that
-/// comes for a second is gone before a price is found.
+/// The time for which groups have competed when windows may count as mixed and prices are tried, in nanoseconds. A
+/// neighbour that stays for a second is gone before a price is found.
 const SETTLED: u64 = 2_000_000_000;
-/// The least bound in a mixed window, as a part of the mean in the device, as a shift.
+/// The least bound in a mixed window: the mean in the device, shifted right by so many bits.
 const BELOW: u32 = 4;
-/// The most windows without a bound, and the least length of those that follow if the rate has not settled by then.
+/// The most windows without a bound after the first, and the least length in nanoseconds of the following ones if the
+/// rate has not settled by then.
 const MOST_SATURATED: u8 = 16;
 const UNSETTLED: u64 = 4 * SHORTEST;
-/// The rate of the saturated device is known for so long, in nanoseconds.
+/// The time for which the saturated rate is believed, in nanoseconds.
 const FRESH: u64 = 1_000_000_000;
-/// The rate of another device, in thousandths of the known one: no window of the same device is so much faster.
+/// A rate above this, in thousandths of the saturated one, is that of another device.
 const OTHER: u64 = 1_250;
-/// A device varies by itself if one window has so much more than another one, in thousandths, against the bound.
+/// A device varies by itself if the rate of a window is above this, in thousandths of that of another window whose
+/// bound was no less.
 const VARIES: u64 = 1_400;
-/// No window counts as longer, in nanoseconds: a device that was silent is no slow one.
+/// The longest window for beliefs, in nanoseconds: a device that answers nothing for a while is no slow one.
 const SILENT: u64 = 2 * LONGEST;
-/// The parts to which a bound is lowered for a floor at most and at least, in thousandths.
+/// The least and the greatest part to which a bound is lowered for a floor, in thousandths.
 const LOWERED: [u64; 2] = [63, 950];
-/// Requests in the device, in hundredths, of which a lower bound leaves no fewer.
+/// Mean requests in the device, in hundredths, up to which a lower bound changes nothing.
 const FEW: u64 = 100 * LEAST as u64 + 50;
 /// A request, in hundredths.
 const ONE: u64 = 100;
-/// The part of the saturated rate below which a pace is given up, in thousandths; and the time after which another
-/// one is tried, in nanoseconds, which doubles up to eight times as much.
+/// A pace is given up below this, in thousandths of the saturated rate. The next one is tried after this time, in
+/// nanoseconds, which doubles up to eight times as much.
 const IN_VAIN: u64 = 100;
 const VAIN: u64 = 8_000_000_000;
 
 /// The state of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// There is no bound: so many windows teach the rate of the saturated device.
+    /// No bound: windows teach the saturated rate. The number of windows so far.
     Saturated(u8),
     /// A bound is tried.
     Search,
-    /// One window with half as much again. The rate of the saturated device is at least this.
+    /// One window with half as much again as the bound. The saturated rate is at least this.
     Wide(u64),
 }
 
 pub(super) struct Learner {
-    /// The bound and the rate that the search begins with.
+    /// The bound and the saturated rate with which the search begins; zero if not known.
     told: [u64; 2],
     phase: Phase,
     window: Window,
-    /// The most device time in the device; `u64::MAX` for no bound.
+    /// The most device time in the device, in nanoseconds; `u64::MAX` for no bound.
     bound: u64,
-    /// The rate of the saturated device, and the device time that was outstanding then.
+    /// The saturated rate in millionths, and the most requests outstanding so far, as the mean of a window.
     reference: u64,
     crowd: u64,
-    /// The time at which they were seen last.
+    /// The time at which the saturated rate was seen last.
     checked: u64,
-    /// The last bound that was found fast enough, the greatest that was not, and the last at which a group lacked its
-    /// share: zero if not known. They are believed until then, and the next ones for as long as `belief`.
+    /// The last fast bound, the greatest slow one, and the last unfair one; zero if not known. They are believed until
+    /// the time `until`, and the next ones for `belief`.
     good: u64,
     slow: u64,
     unfair: u64,
-    /// The mean in the device of the first slow window while a floor is owed; zero for none.
+    /// The mean in the device of the narrow window, the first slow one while a floor is owed; zero for none.
     narrow: u64,
     until: u64,
     belief: u64,
-    /// The time for which an unfair bound is believed was over once.
+    /// The time of belief in an unfair bound was over once.
     doubted: bool,
-    /// Until then no bound is lowered for the sake of shares: it was not worth it.
+    /// The time until which no bound is lowered for shares, since the search resigned, and the next such time span.
     resigned: u64,
     resigns: u64,
-    /// The rate of the group that lacked most on the saturated device, over its share.
+    /// The rate of the saturated device times the part that the group with the greatest loss got of its share.
     poorest: u64,
-    /// A floor was short since groups began to compete; the pace for it beside the bound, and the time until which no
-    /// bound and no pace is found for floors, since the last pace was given up.
+    /// A floor was short since groups began to compete; its pace; the time until which neither a bound nor a pace is
+    /// found for floors, since the last pace was given up; and the next such time span.
     owed: bool,
     pace: Pace,
     vain: u64,
     vains: u64,
-    /// The least length of a window, in nanoseconds, and whether the device has varied by itself since findings were forgotten
-    /// last.
+    /// The least length of a window, in nanoseconds, and whether it was lengthened since findings were last forgotten.
     shortest: u64,
     varied: bool,
-    /// The last window and its bound, the number of windows since groups began to compete, and the time at which they did.
+    /// The last window and its bound, the number of windows since groups began to compete, and the time of that begin.
     seen: Seen,
     tried: u64,
     windows: u64,
@@ -121,7 +120,7 @@ pub(super) struct Learner {
 }
 
 impl Learner {
-    /// Begins with a bound and the rate of the saturated device; zero if they are not known.
+    /// Begins with a bound and the saturated rate; zero if not known.
     pub(super) fn new(told: [u64; 2]) -> Self {
         let [bound, rate] = told;
         let is_told = bound > 0;
@@ -156,7 +155,7 @@ impl Learner {
         }
     }
 
-    /// The most device time in the device.
+    /// The most device time in the device, in nanoseconds; `u64::MAX` for no bound.
     #[inline]
     pub(super) fn bound(&self) -> u64 {
         if let Phase::Wide(_) = self.phase { self.bound + self.bound / 2 } else { self.bound }
@@ -172,28 +171,29 @@ impl Learner {
         self.windows > 0
     }
 
-    /// A request has completed. If a window has ended, shares and floors are to be judged.
+    /// Counts a completion. If it ends a window, the caller judges shares and floors.
     #[inline]
     pub(super) fn completed(&mut self, at: Moment) -> Ended {
         self.window.add(at, self.shortest)
     }
 
-    /// The work of the window, and its length by the time `now`; `None` if groups did not compete.
+    /// Returns the work of the window, and its length in nanoseconds at the time `now`; `None` if groups did not
+    /// compete.
     pub(super) fn work(&self, now: Instant) -> Option<(Work, u64)> {
         self.window.work(now)
     }
 
-    /// Returns whether prices may be tried: the device is saturated under a bound, and groups have competed for some time.
+    /// Returns whether prices may be tried: a bound is tried, and groups have competed for [`SETTLED`].
     pub(super) fn is_settled(&self, now: Instant) -> bool {
         self.phase == Phase::Search && now.as_nanos() - self.began >= SETTLED
     }
 
-    /// A window begins that does not count the `issued` requests in the device.
+    /// Begins a window that does not count the `issued` requests in the device.
     pub(super) fn begin_anew(&mut self, now: Instant, issued: u32) {
         self.window = Window::after(now, issued);
     }
 
-    /// A window has ended. The device has `issued` requests, the one that has just completed included.
+    /// Judges a window that has ended. The device has `issued` requests, the one that completes included.
     pub(super) fn judge(&mut self, now: Instant, judged: Judged, issued: u32) {
         if self.windows == 0 {
             self.began = self.window.begun();
@@ -214,9 +214,9 @@ impl Learner {
         self.window = Window::after(now, skip);
     }
 
-    /// A rate that falls although the device may hold as much as before, or rises although it may hold no more, is not the
-    /// bound's doing: a device that varies by itself is judged by longer windows. A mix varies with the requests that complete.
-    /// `bound` was that of this window, and `last` is the rate of the one before.
+    /// Lengthens windows if the device varies by itself: if the rate falls under a bound that is no lower, or rises
+    /// under one that is no higher. A mixed window is exempt, since its rate varies with the requests that complete.
+    /// `bound` is that of this window, and `last` the rate of the window before.
     fn watch(&mut self, bound: u64, last: u64) {
         let rate = self.seen.rate;
         let is_more = |rate: u64, than: u64| rate / VARIES > than / 1_000;
@@ -229,12 +229,12 @@ impl Learner {
         }
     }
 
-    /// Windows are as long as this at least.
+    /// Makes the least length of windows `shortest` ns, or the longest one.
     fn lengthen(&mut self, shortest: u64) {
         (self.shortest, self.varied) = (shortest.min(LONGEST), true);
     }
 
-    /// `last` is the rate of the window before.
+    /// Changes the phase, the bound and the pace by the last window. `last` is the rate of the window before.
     fn step(&mut self, now: u64, judged: Judged, last: u64) {
         let (seen, got) = (self.seen, judged.got);
         if self.crowd == 0 && self.phase == Phase::Search {
@@ -295,7 +295,8 @@ impl Learner {
         }
     }
 
-    /// A floor is short: the device holds less, and if it holds little, is given less in a second.
+    /// Lowers the bound for a short floor, or the pace if the device holds little. `part` is that of the floor, in
+    /// thousandths.
     fn hold(&mut self, now: u64, part: u64) {
         let seen = self.seen;
         if let Phase::Saturated(_) = self.phase {
@@ -320,12 +321,12 @@ impl Learner {
         }
     }
 
-    /// Returns whether only another device has so much more than the `known` rate.
+    /// Returns whether the rate is too far above the `known` one to be of the same device.
     fn is_other(rate: u64, known: u64) -> bool {
         rate / OTHER > known / 1_000
     }
 
-    /// Findings about bounds are not believed any longer than this.
+    /// Forgets findings about bounds, and sets the time until which the next are believed.
     fn forget(&mut self, now: u64) {
         (self.good, self.slow, self.unfair, self.doubted) = (0, 0, 0, false);
         self.until = now.saturating_add(self.belief.max(self.seen.span.min(SILENT) * BELIEVED));
@@ -342,7 +343,7 @@ impl Learner {
             && seen.outstanding <= self.crowd + self.crowd / 8 + 1
     }
 
-    /// Returns whether the rate of the saturated device was seen a short time ago; if not, the next window is wide.
+    /// Returns whether the saturated rate was seen a short time ago. If not, the next window is wide.
     fn is_checked(&mut self, now: u64) -> bool {
         if self.owed {
             let has_widened = self.widen();
@@ -358,8 +359,8 @@ impl Learner {
         checked
     }
 
-    /// While a floor is owed no window is wide, but a bound that has grown step by step shows the rate of the saturated device
-    /// as well. Returns whether that of this window has.
+    /// While a floor is owed, a bound that has grown step by step shows the saturated rate in place of a wide window.
+    /// Returns whether this window showed it.
     fn widen(&mut self) -> bool {
         let Seen { rate, inside, .. } = self.seen;
         let is_wide = self.narrow > 0 && inside >= self.narrow + self.narrow / 3;
@@ -372,7 +373,7 @@ impl Learner {
     fn search(&mut self, now: u64, got: u64) {
         let seen = self.seen;
         if self.owed {
-            // A wide window would be too wide for a floor.
+            // A wide window would make a floor short.
             if Self::is_other(seen.rate, self.reference) {
                 self.reference = seen.rate;
             }
@@ -382,7 +383,7 @@ impl Learner {
                 self.phase = Phase::Wide(0);
                 return;
             }
-            // Even a wide window has less than the rate of the saturated device then.
+            // Under an unfair bound, even a wide window has less than the saturated rate.
             if !core::mem::replace(&mut self.doubted, true) {
                 self.until =
                     now.saturating_add(self.belief.max(self.seen.span.min(SILENT) * BELIEVED));
@@ -392,8 +393,8 @@ impl Learner {
             self.forget(now);
         }
         if seen.inside < self.bound - self.bound / 8 && seen.waits() < ONE {
-            // The bound holds nothing back, so this is the saturated device. Where requests wait, less is in it because it is
-            // refilled after several completions.
+            // The bound holds nothing back, so the device is saturated. Where requests wait, the device has less
+            // because it is refilled after several completions.
             self.reference = seen.rate;
             self.checked = now;
             self.bound = seen.inside + seen.inside / 8;
@@ -402,27 +403,27 @@ impl Learner {
             self.phase = Phase::Wide(0);
             return;
         }
-        // Where the requests that are never refused cost more than the bound, neither it nor half as much again holds any back.
-        // Large requests are most of what is inside beside small ones, which the bound holds back nevertheless.
+        // If the requests that the device may always have cost more than the bound, a lower bound changes nothing. In a
+        // mixed window large requests are most of what is inside, and the bound holds back small ones all the same.
         let least = if seen.mixed { seen.inside >> BELOW } else { seen.inside / 4 * 3 };
         self.bound = self.bound.max(least);
         let bound = self.bound;
         let fast = self.is_fast(seen);
-        // Beside work that disturbs it little, a group gains nothing by a lower bound.
+        // A group gains nothing by a lower bound beside work that disturbs it little.
         let has_grown = seen.mixed && seen.rate / 1_000 * got > self.poorest / 1_000 * GROWN;
         let worth = self.reference / 1_000 * WORTH[usize::from(has_grown)];
         let in_reach = IN_REACH[usize::from(seen.mixed)]..FAIR[usize::from(!fast)];
         if in_reach.contains(&got) && now >= self.resigned {
             if seen.rate >= worth {
                 self.unfair = bound;
-                // In proportion, since a group's part of the requests in the device is its part of the device's work.
+                // In proportion, since a group's part of what is in the device is its part of the device's work.
                 self.bound = (seen.inside.min(bound) / 1_000 * got.max(LEAST_STEP)).max(1);
             } else {
                 self.resign(now);
             }
         } else if fast {
             self.good = bound;
-            // Down, but not to where it was too slow.
+            // Lower, but not as low as a bound that was slow.
             let lower = bound / 8 * if self.slow == 0 { 6 } else { 7 };
             if lower > self.slow {
                 self.bound = lower;
@@ -440,7 +441,7 @@ impl Learner {
         }
     }
 
-    /// Shares are not worth what they cost of the rate: the bound grows, and they lower it no more for some time.
+    /// Raises the bound, and lets shares not lower it for some time: they cost too much of the rate.
     fn resign(&mut self, now: u64) {
         if self.is_checked(now) {
             self.resigned = now.saturating_add(self.resigns);
@@ -463,9 +464,9 @@ impl Learner {
     }
 }
 
-/// The part of the rate that is cut at first, and at most, as a shift.
+/// The first and the greatest part that is cut off the rate, as shifts.
 const CUTS: [u32; 2] = [6, 2];
-/// The part by which the pace grows: near the last one that was too fast, and elsewhere, as shifts.
+/// The part by which the pace grows, near the last pace that was too fast and elsewhere, as shifts.
 const GROWTH: [u32; 2] = [11, 5];
 
 /// The pace, in millionths of a second of device time a second.
@@ -473,7 +474,7 @@ const GROWTH: [u32; 2] = [11, 5];
 pub(super) struct Pace {
     /// Zero for none.
     ppm: u64,
-    /// The last one at which a floor was short.
+    /// The last pace, or rate, at which a floor was short.
     fast: u64,
     /// Cuts in a row.
     cuts: u32,
@@ -484,7 +485,7 @@ impl Pace {
         self.ppm
     }
 
-    /// A floor was short at the device's `rate`.
+    /// Lowers the pace, since a floor was short at the device's `rate`.
     pub(super) fn cut(&mut self, rate: u64) {
         let from = if self.ppm == 0 { rate } else { rate.min(self.ppm) };
         let shift = CUTS[0].saturating_sub(self.cuts).max(CUTS[1]);
@@ -492,12 +493,13 @@ impl Pace {
         self.cuts += 1;
     }
 
-    /// Floors are kept: it ends the cuts.
+    /// Ends a row of cuts, since floors are kept.
     pub(super) fn keep(&mut self) {
         self.cuts = 0;
     }
 
-    /// Floors have room. A pace beyond the `saturated` rate holds nothing back.
+    /// Raises the pace, since floors have room. A pace far above the `saturated` rate holds nothing back, and is
+    /// dropped.
     pub(super) fn grow(&mut self, saturated: u64) {
         self.cuts = 0;
         if self.ppm == 0 {

@@ -1,9 +1,9 @@
 //! `mclock`: a floor, a weight and a ceiling for each group.
 //!
 //! `doc/mclock.md` is the page. This file is the [`Scheduler`]: it follows a request from insertion to completion.
-//! `tree.rs` decides which group is next (`node.rs`: the losses of groups), `queues.rs` which of its requests;
-//! `cost.rs` has the prices, `prices.rs` finds how they compare, and `learner.rs` finds the bound of the device's depth, and
-//! the pace.
+//! `tree.rs` selects the next group (`node.rs`: its tags and losses), `queues.rs` the request of that group. `cost.rs`
+//! has the prices of the capacity, and `prices.rs` finds those of this device. `learner.rs` finds the bound of what the
+//! device holds, and the pace.
 
 mod cost;
 mod learner;
@@ -40,7 +40,7 @@ pub const FACTORY: Factory = Factory {
     build: |shape, options| Box::new(Mclock::new(shape, options)),
 };
 
-/// After this many picks for floors in a row, one goes by weight.
+/// After this many picks for floors in a row, one is by weight.
 const MOST_IN_A_ROW: u32 = 255;
 
 /// The state of a slot's request beyond its metadata, from insertion to completion.
@@ -49,16 +49,16 @@ struct Item {
     rq: RequestId,
     /// The node of requests that it belongs to.
     leaf: u32,
-    /// Its cost when it was picked, in nanoseconds, and the kind of work that it is.
+    /// Its cost in nanoseconds when it was picked, and its kind of work.
     cost: u64,
     kind: u8,
     /// Returned by `pick`, and neither completed nor requeued since.
     issued: bool,
-    /// Its cost was charged: it was picked before, and requeued.
+    /// Its cost is charged: it was requeued.
     paid: bool,
 }
 
-/// Requests by the reason for which they were picked.
+/// Requests picked, by reason.
 #[derive(Default)]
 struct Picked {
     by_floor: u64,
@@ -74,7 +74,7 @@ struct Mclock {
     items: Box<[Item]>,
     /// The node of requests that was served last by weight.
     serving: Option<u32>,
-    /// The time of the last insert or pick: the call that sets attributes passes no time.
+    /// The time of the last insertion or pick, since `set_attribute` has no other clock.
     now: Instant,
     /// Picks for floors since the last one by weight.
     in_a_row: u32,
@@ -82,7 +82,7 @@ struct Mclock {
     inflight: u64,
     /// Requests in flight.
     issued: u32,
-    /// Finds the bound of the requests in flight, while neither the capacity of the device nor a bound is given.
+    /// Finds the bound of what is in flight, while neither the capacity of the device nor a bound is given.
     learner: Learner,
     picked: Picked,
 }
@@ -185,14 +185,14 @@ impl Mclock {
         pick
     }
 
-    /// The node of requests that was served last, if its batch continues.
+    /// The node of requests that was served last by weight, if its batch continues within its limits.
     fn batch(&self) -> Option<u32> {
         let leaf = self.serving?;
         let goes_on = self.queues.batch_goes_on(leaf, self.tunables.batch());
         (goes_on && self.tree.is_within_limits(leaf)).then_some(leaf)
     }
 
-    /// The device has enough to do.
+    /// Returns whether a bound keeps requests out of the device.
     fn is_full(&self) -> bool {
         if self.tunables.is_untold() {
             let competing = self.tunables.learns() || self.queues.active() > 1;
@@ -201,7 +201,8 @@ impl Mclock {
         self.tunables.inflight().is_some_and(|most| self.inflight >= most)
     }
 
-    /// Returns whether the request would be too long with `io` for requests of other groups, which wait for it in the device.
+    /// Returns whether the request, merged with `io`, would hold up requests of other groups in the device for too
+    /// long.
     fn is_too_long(&self, into: &IoMeta, io: &IoMeta) -> bool {
         let is_data = matches!(io.op, Op::Read | Op::Write);
         is_data
@@ -209,7 +210,7 @@ impl Mclock {
             && into.sectors.saturating_add(io.sectors) > self.tunables.longest()
     }
 
-    /// The device has finished a request that cost so much.
+    /// Counts the completion of a request, and judges the window that it ends.
     #[inline]
     fn learn(&mut self, now: Instant, cost: u64, kind: u8) {
         let (inside, issued) = (self.inflight, self.issued);
@@ -239,7 +240,7 @@ impl Mclock {
         }
     }
 
-    /// A window of a trial of prices may be over. The bound stays as it is.
+    /// Takes the next step of a trial of prices if its window is over. The bound stays as it is.
     fn try_prices(&mut self, now: Instant) {
         match self.learner.work(now) {
             Some((work, span)) if self.prices.suffices(&work, span) => {
@@ -261,7 +262,7 @@ impl Mclock {
         self.prices = Prices::new(Costs::new(self.tunables.capacity()));
     }
 
-    /// Tells the tree whether `leaf` has requests, for the sake of floors.
+    /// Updates in the tree whether `leaf` has requests, if there are floors.
     #[inline]
     fn watch(&mut self, leaf: u32, now: Instant) {
         if self.tree.has_floors() {
@@ -269,13 +270,13 @@ impl Mclock {
         }
     }
 
-    /// Nothing may be picked now. `allowed` is the time at which something may be by weight.
+    /// The answer where nothing may be picked. `allowed` is the time at which a pick by weight may be.
     fn wait(&self, allowed: Option<u64>) -> Pick {
         let next = [allowed, self.tree.next_due()].into_iter().flatten().min();
         next.map_or(Pick::WaitCompletion, |at| Pick::WaitUntil(Instant::from_nanos(at)))
     }
 
-    /// Takes out a group; its requests join those of its parent. O(slots).
+    /// Removes a group. Its requests join those of its parent. O(slots).
     fn remove_group(&mut self, cx: &Cx<'_>, node: u32) {
         let parent = self.tree.parent(node);
         let (from, to) = (tree::own(node), tree::own(parent));
@@ -286,7 +287,7 @@ impl Mclock {
             }
         }
         while let Some((rq, is_last)) = self.queues.pop_oldest(from) {
-            // In this order: the parent has requests all the time, and keeps what its floor is owed.
+            // In this order the parent never runs empty, and keeps what its floor is owed.
             self.enqueue(cx, rq, to);
             if is_last {
                 self.tree.emptied(from);
@@ -411,7 +412,7 @@ impl Scheduler for Mclock {
     }
 
     fn may_merge(&self, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
-        // A request at the head is in no order, and other I/O may depend on its position.
+        // A request at the head is in no order of sector, and other I/O may depend on its position.
         !self.queues.is_head(into) && !self.is_too_long(cx.requests.get(into), io)
     }
 
@@ -444,7 +445,7 @@ impl Scheduler for Mclock {
                 if self.tree.has_floors() {
                     self.forget_prices();
                 }
-                // Nothing was watched without floors.
+                // Without floors, `watch` does nothing.
                 (1..self.tree.len() as u32).step_by(2).for_each(|leaf| self.watch(leaf, cx.now));
             }
             GroupChange::Removed { group } => {

@@ -1,5 +1,5 @@
-//! A node of the tree of groups: its place, its promises and its tags, why it is served (the charge depends on that),
-//! and the loss from its share: the turns that passed while all its requests were in the device.
+//! A node of the tree of groups: its place, its promises and its tags, the reasons for its service, on which the charge
+//! depends, and its account: the turns that it lost while all its requests were in the device.
 
 use super::cost::Share;
 use crate::Guarantee;
@@ -7,7 +7,7 @@ use crate::index::Heap;
 use alloc::vec::Vec;
 use blkmq_core::GroupIndex;
 
-/// A group if its number is even; the next number is the group's own requests.
+/// A node: with an even number a group, with the next number the group's own requests.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) id: GroupIndex,
@@ -19,24 +19,24 @@ pub(super) struct Node {
     pub(super) guarantee: Guarantee,
     pub(super) reserve: Option<Share>,
     pub(super) limit: Option<Share>,
-    /// The reservation tag, by the clock of reservations.
+    /// The reservation tag (R), in nanoseconds of the clock of reservations.
     pub(super) r: u64,
-    /// The limit tag.
+    /// The limit tag (L), in nanoseconds.
     pub(super) l: u64,
-    /// The tag among its siblings, in nanoseconds of service over weight, and the remainder of the last division.
+    /// The tag among its siblings (P), in nanoseconds of service over weight, and the remainder of the last division.
     pub(super) p: u64,
     pub(super) rem: u64,
-    /// The tag of the member that was last chosen in order.
+    /// The time of its members (V): the greatest P of a member at its turn.
     pub(super) v: u64,
-    /// Device time that it got, and its account of the shares that are judged now.
+    /// The device time that it got, in nanoseconds, and its account in the present judgement of shares.
     pub(super) got: u64,
     pub(super) account: Account,
-    /// For floors; a node of requests that has some is `busy`.
+    /// For floors. A node of requests is `busy` while it has any, waiting or in the device.
     pub(super) coverage: Coverage,
     pub(super) busy: bool,
     /// It has requests, in itself or below, that no limit below it holds back.
     pub(super) ready: bool,
-    /// Nodes below it, by member; a number of none where one was removed.
+    /// The nodes below it, by member; `u32::MAX` where a node was removed.
     pub(super) members: Vec<u32>,
     /// Members that are ready and within their limits.
     pub(super) standing: Heap<(u64, u32)>,
@@ -69,49 +69,49 @@ impl Node {
     }
 }
 
-/// How a floor was kept in a window, by the service its group got while it had requests all the time.
+/// How a floor was kept in a window in which its group had requests all the time, by the service that it got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Floors {
     /// No group with a floor had requests all the time.
     Unknown,
-    /// The least part of a floor that a group got, in thousandths, is less than the floor, or hardly more.
+    /// A group got less than its floor, or hardly more: the least part of a floor, in thousandths.
     Short(u64),
-    /// It is a little more.
+    /// A group got a little more than its floor.
     Edge,
-    /// It is much more.
+    /// Every group got much more than its floor, or its floor while requests of it waited.
     Roomy,
 }
 
-/// The floor is missed below this, in thousandths; and below the next ones, where all that the group asks for is in the
-/// device, it is at the edge, and without room.
+/// Parts of a floor, in thousandths. The floor is short below the first where requests wait, and below the second where
+/// all that the group asks for is in the device. There it is at the edge below the third.
 const MISSED: u64 = 990;
 const EDGE: u64 = 1_050;
 const ROOMY: u64 = 1_150;
 const SECOND: u64 = 1_000_000_000;
-/// A group had requests all the time if it had them for so much of it, in thousandths.
+/// A group that had requests for this part of a window, in thousandths, counts as having had them all the time.
 const COVERED: u64 = 940;
 
-/// The time in a window in which a node had requests, and the service it got.
+/// The time in a window in which a node had requests, and the service that it got, in nanoseconds.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Coverage {
-    /// Nodes of requests in it or below it that have some, and the time since which there are any.
+    /// Busy nodes of requests in it or below it, and the time since which there are any.
     busy: u32,
     since: u64,
     covered: u64,
-    /// The device time that it had got when the window began, and the cost of its last request.
+    /// The device time that it had got at the begin of the window, and the cost of its last request.
     before: u64,
     last: u64,
-    /// The part of its floor that it has not got, over windows in a row in which it had requests all the time.
+    /// The missing part of its floor, over windows in a row in which it had requests all the time.
     debt: u64,
 }
 
 impl Coverage {
-    /// A window begins.
+    /// Begins a window.
     pub(super) fn begin(&mut self, now: u64, got: u64) {
         *self = Self { since: now, covered: 0, before: got, ..*self };
     }
 
-    /// The floor is another one, and nothing is owed.
+    /// Begins a window for another floor, of which nothing is owed.
     pub(super) fn begin_anew(&mut self, now: u64, got: u64) {
         self.begin(now, got);
         self.debt = 0;
@@ -136,8 +136,8 @@ impl Coverage {
         }
     }
 
-    /// How the floor was kept that takes `due` of a second of device time. The window took `span`; `waiting`: requests of
-    /// the node wait for the policy.
+    /// Returns how the floor was kept. The floor is `due`, a part of the device's time in units of 2^-32, and the
+    /// window took `span` ns. With `waiting`, requests of the node wait in the policy.
     pub(super) fn judge(
         &mut self,
         now: u64,
@@ -154,7 +154,7 @@ impl Coverage {
         }
         let of = |time: u64| ((u128::from(time) * u128::from(due)) >> 32) as u64;
         let (due, got) = (of(covered), got - self.before);
-        // More than a tenth of a second would be made up for at the expense of all others.
+        // A debt of more than a tenth of a second would be repaid at the expense of all others.
         self.debt = (self.debt + due).saturating_sub(got).min(of(SECOND / 10));
         let part = u128::from(got) * 1_000 / u128::from(due.max(1));
         let part = u64::try_from(part).unwrap_or(u64::MAX);
@@ -172,7 +172,7 @@ impl Coverage {
 }
 
 impl Floors {
-    /// The worse of two.
+    /// Returns the worse of two.
     pub(super) fn or_worse(self, other: Self) -> Self {
         match (self, other) {
             (Self::Short(a), Self::Short(b)) => Self::Short(a.min(b)),
@@ -184,23 +184,23 @@ impl Floors {
     }
 }
 
-/// The account of a node, from its first loss after a judgement to the next judgement. All are nanoseconds of device time.
+/// The account of a node, from its first loss after a judgement to the next judgement, in nanoseconds of device time.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Account {
-    /// The judgement that it is for; none is zero.
+    /// The number of its judgement. Zero is no judgement.
     judgement: u64,
     lost: u64,
-    /// The service that the node, and its parent, had got before the first loss.
+    /// The service of the node and of its parent before the first loss.
     before: [u64; 2],
 }
 
 impl Account {
-    /// The loss by the time of `judgement`.
+    /// Returns the loss so far in `judgement`.
     pub(super) fn lost(&self, judgement: u64) -> u64 {
         if self.judgement == judgement { self.lost } else { 0 }
     }
 
-    /// Adds a loss. The node and its parent have `got` so much so far.
+    /// Adds a loss. `got` is the service of the node and of its parent so far.
     pub(super) fn add(&mut self, judgement: u64, lost: u64, got: [u64; 2]) {
         if self.judgement != judgement {
             *self = Self { judgement, lost: 0, before: got };
@@ -208,7 +208,7 @@ impl Account {
         self.lost += lost;
     }
 
-    /// The part of its share that the node got, in thousandths.
+    /// Returns the part of its share that the node got, in thousandths.
     pub(super) fn part(&self, judgement: u64, got: [u64; 2]) -> u64 {
         let lost = self.lost(judgement);
         if lost == 0 {
@@ -224,11 +224,11 @@ impl Account {
 /// Why a node was served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reason {
-    /// The floor of this node was due; below it, weights decided.
+    /// The floor of this node was due. Below the node, weights decided.
     Floor(u32),
-    /// It was its turn by weight.
+    /// Its turn by weight.
     Turn,
-    /// Outside its turn: more of a batch, or a request at the head.
+    /// Outside of its turn: more of a batch, or a request at the head.
     Extra,
 }
 

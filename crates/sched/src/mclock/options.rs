@@ -1,14 +1,14 @@
-//! Attributes: the capacity of the device in the words of `io.cost.model`, and the bounds of the policy's own choices.
+//! Attributes: the capacity of the device, by the names of `io.cost.model`, and the parameters of the policy.
 
 use crate::{Attribute, Options, Shape, Unit};
 
-/// Bytes per second, at most: no device is near it.
+/// The most bytes and I/Os a second, far above any device.
 const MOST_BPS: i64 = 1 << 40;
 const MOST_IOPS: i64 = 1 << 30;
-/// A minute of the device.
+/// The greatest bound, in nanoseconds: a minute.
 const MOST_BOUND: i64 = 60_000_000_000;
 
-/// The capacity first, by the words of `io.cost.model`.
+/// The attributes, the capacity first.
 pub(super) static ATTRIBUTES: [Attribute; 15] = [
     Attribute::new(
         "rbps",
@@ -124,7 +124,7 @@ pub(super) struct Tunables {
     hot: Hot,
 }
 
-/// Derived values that are asked for with each request.
+/// Derived values that are read for each request.
 #[derive(Clone, Copy, Default)]
 struct Hot {
     inflight: Option<u64>,
@@ -134,7 +134,7 @@ struct Hot {
     learns: bool,
 }
 
-/// The attributes of the capacity are the first ones.
+/// The number of attributes of the capacity, which are the first ones.
 const CAPACITY: usize = 6;
 
 /// The automatic values of `io.cost.model` in Linux, in the order of [`ATTRIBUTES`].
@@ -176,7 +176,7 @@ impl Tunables {
         Self::position(name).map(|at| self.values[at])
     }
 
-    /// Sets `name` to `value`, which is within the attribute's range. Returns false if there is no such attribute.
+    /// Sets `name` to `value`, which is in the attribute's range. Returns false if there is no such attribute.
     pub(super) fn set(&mut self, name: &str, value: i64) -> bool {
         let known = Self::position(name).map(|at| self.values[at] = value).is_some();
         self.hot = self.find_hot();
@@ -187,16 +187,16 @@ impl Tunables {
         self.get(name).expect("the names are those of the table").unsigned_abs()
     }
 
-    /// Bytes per second, sequential and random I/Os per second: of reads, then of writes.
+    /// Returns bytes, sequential I/Os and random I/Os a second, of reads and then of writes.
     pub(super) fn capacity(&self) -> [[u64; 3]; 2] {
         let guess = if self.rotational { ROTATING } else { SOLID };
         let or = |at: usize, other: i64| if self.values[at] > 0 { self.values[at] } else { other };
         let given = |at: usize| self.values[at];
-        // Of a device whose random reads are known, sequential ones are no slower.
+        // Sequential reads are no slower than random ones that are given.
         let random = or(2, guess[2]);
         let sequential = or(1, if given(2) > 0 { given(2) } else { guess[1] });
         let read = [or(0, guess[0]), sequential, random];
-        // Writes are as reads where the reads were given.
+        // Writes are as reads where these are given.
         let like = |at: usize| if given(at) > 0 { given(at) } else { guess[at + 3] };
         let random = or(5, like(2));
         let sequential = or(4, if given(1) > 0 || given(2) > 0 { read[1] } else { guess[4] });
@@ -212,12 +212,12 @@ impl Tunables {
         self.value("pace_percent") as u32
     }
 
-    /// The bound, and the rate of the saturated device, that the search begins with; zero if not given.
+    /// The bound in nanoseconds and the saturated rate in millionths with which the search begins; zero if not given.
     pub(super) fn begins_with(&self) -> [u64; 2] {
         ["bound_nsec", "saturated_ppm"].map(|name| self.value(name))
     }
 
-    /// The most device time in flight, in nanoseconds.
+    /// The most device time in flight, in nanoseconds; `None` if not given.
     #[inline]
     pub(super) fn inflight(&self) -> Option<u64> {
         self.hot.inflight
@@ -229,13 +229,13 @@ impl Tunables {
         self.hot.longest
     }
 
-    /// Neither the capacity of the device nor a bound is given: the bound is the one that was found.
+    /// Returns whether neither the capacity of the device nor a bound is given, so a bound is found.
     #[inline]
     pub(super) fn is_untold(&self) -> bool {
         self.hot.untold
     }
 
-    /// The bound is sought.
+    /// Returns whether the bound is sought.
     #[inline]
     pub(super) fn learns(&self) -> bool {
         self.hot.learns

@@ -1,38 +1,38 @@
-//! Prices that are found while groups with unlike loads compete: how the kinds of work compare on this device.
+//! Finds the prices of the kinds of work on this device, in proportion to each other, while unlike loads compete.
 //!
-//! A constant mix of two kinds says nothing about the price of either. So the mix is varied: in a *trial* a kind counts as
-//! more and as less to the weights, for four windows each. The work that it gains while it is cheap takes the device time
-//! of the work that the others lose. `doc/mclock.md` has the rules in full.
+//! A constant mix of two kinds says nothing about the price of either. So the mix is varied: in a *trial* a kind counts
+//! as more and as less for the weights, in four windows each. The work that it gains while it is cheap takes the device
+//! time of the work that the others lose. `doc/mclock.md` has the rules in full.
 
 use super::cost::{Charge, Costs, KINDS};
 use blkmq_core::IoMeta;
 
-/// A factor of one: prices are those of the capacity.
+/// A factor of one: the price of the capacity.
 const ONE: u32 = 1 << 16;
-/// A factor is a 64th at least, and 64 at most.
+/// The least and the greatest factor: a 64th, and 64.
 const FACTORS: [u32; 2] = [ONE >> 6, ONE << 6];
-/// A kind that counts as more or less to the weights does so in this proportion, in 64ths.
+/// The tilts of a kind for the weights, in 64ths of its price.
 const DEAR: u64 = 80;
 const PLAIN: u64 = 64;
 const CHEAP: u64 = 51;
-/// The windows of a trial, in two halves: as many dear as cheap ones in each, so that a steady trend cancels out, and the
-/// second half the other way round, so that a wave shows as a disagreement.
+/// The tilts of the windows of a trial, in two halves. Each has as many dear as cheap ones, so a steady trend cancels
+/// out. The second half is the reverse, so the halves disagree about a wave.
 const HALF: usize = 4;
 const STEPS: [u64; 2 * HALF] = [DEAR, CHEAP, CHEAP, DEAR, CHEAP, DEAR, DEAR, CHEAP];
-/// A window of a trial has so many completions of the kind, and of others, and is at least as long, in nanoseconds, or
-/// longer where the device varies by itself; or it is as long as this.
+/// A window of a trial ends with `ENOUGH` completions of the kind and as many others at the length `SHORTEST`, in
+/// nanoseconds, which grows where the device varies by itself; or at `LONGEST`.
 const ENOUGH: u32 = 32;
 const SHORTEST: u64 = 50_000_000;
 const LONGEST: u64 = 1_000_000_000;
-/// A kind is tried if it has at least this part of the work, and leaves as much, as a shift.
+/// A kind is tried if it and the others each have more than this part of the work, as a shift.
 const LEAST: u32 = 4;
 /// The fewest and the most windows between trials.
 const RESTS: [u32; 2] = [4, 64];
-/// An error beyond this makes trials frequent, and one below it rare, in 1024ths.
+/// Errors in 1024ths: above `OFF` trials become frequent, below `RIGHT` rarer.
 const OFF: i64 = 256;
 const RIGHT: i64 = 128;
 
-/// The kinds, as statistics name their prices.
+/// The names of the prices in statistics, by kind.
 const NAMES: [&str; KINDS] = [
     "price_rseq",
     "price_rrand",
@@ -46,15 +46,15 @@ const NAMES: [&str; KINDS] = [
 /// The work of a window, by kind.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Work {
-    /// Device time, and completions.
+    /// Device time in nanoseconds, and completions.
     pub(super) time: [u64; KINDS],
     pub(super) ios: [u32; KINDS],
 }
 
-/// The rates of work in a window, by kind, in millionths.
+/// The device time a second in a window, by kind, in millionths.
 type Rates = [i64; KINDS];
 
-/// A trial of a kind, and the windows that are over.
+/// A trial of a kind: `step` windows are over.
 #[derive(Clone, Copy)]
 struct Trial {
     kind: usize,
@@ -64,19 +64,20 @@ struct Trial {
 
 /// The prices of work.
 pub(super) struct Prices {
-    /// Of the capacity, told or guessed.
+    /// Of the capacity, which is given or guessed.
     capacity: Costs,
-    /// By kind: the price that was found, as a part of the capacity's; and the prices, where they differ.
+    /// By kind: the price that was found over that of the capacity, in units of 2^-16. `found` has the products; `None`
+    /// while all factors are one.
     factors: [u32; KINDS],
     found: Option<Costs>,
-    /// To the weights a kind counts as so many 64ths of its price.
+    /// By kind: the part of its price that counts for the weights, in 64ths.
     tilt: [u64; KINDS],
     trial: Option<Trial>,
     /// The kind of the last trial, the windows until the next one, and those between two.
     last: usize,
     wait: u32,
     rest: u32,
-    /// The shortest window of a trial.
+    /// The least length of a window of a trial, in nanoseconds.
     length: u64,
     trials: u64,
 }
@@ -92,7 +93,7 @@ impl Work {
         self.time.iter().sum()
     }
 
-    /// Returns whether the kind is a part of the work, and others are too.
+    /// Returns whether both the kind and all others are more than a 16th of the work.
     fn is_part(&self, kind: usize) -> bool {
         let all = self.all();
         let least = all >> LEAST;
@@ -104,7 +105,7 @@ impl Work {
         (0..KINDS).any(|kind| self.is_part(kind))
     }
 
-    /// Device time a second by kind, in millionths.
+    /// Returns the device time a second by kind, in millionths.
     fn rates(&self, span: u64) -> [i64; KINDS] {
         self.time.map(|time| (u128::from(time) * 1_000_000 / u128::from(span.max(1))) as i64)
     }
@@ -116,13 +117,13 @@ enum Verdict {
     Noisy,
     /// Weights decide little.
     Mute,
-    /// The part by which the price is too low, in 1024ths: what others lost while the kind was cheap, less what it
-    /// gained, over both.
+    /// The part by which the price is too low, in 1024ths: the work that others lost while the kind was cheap, less the
+    /// work that it gained, over both.
     Off(i64),
 }
 
 impl Trial {
-    /// The work of the kind, and of all others.
+    /// Returns the work of the kind, and of all others.
     fn work(&self, windows: &[Rates]) -> (i64, i64) {
         let own = windows.iter().map(|of| of[self.kind]).sum();
         (own, windows.iter().flatten().sum::<i64>() - own)
@@ -137,10 +138,10 @@ impl Trial {
             let sign = if *tilt == CHEAP { 1 } else { -1 };
             (gained, lost) = (gained + sign * own, lost - sign * others);
         }
-        // The first and the last have the same tilt, and so have those between them.
+        // The first and the last window have one tilt, and the two between them the other.
         let rate = |at: usize| windows[at].iter().sum::<i64>();
         let spread = (rate(0) - rate(3)).abs() + (rate(1) - rate(2)).abs();
-        // By the tilts, if weights alone decide.
+        // The sum of both that the tilts cause if weights alone decide.
         let (own, others) = self.work(windows);
         let due = own * (others * 7 / 16) / (own + others).max(1);
         let (gained, lost) = (gained.max(0), lost.max(0));
@@ -180,7 +181,7 @@ impl Prices {
         self.trial.is_some() || self.found.is_some()
     }
 
-    /// The cost of a request, which may begin where the last one of its group ended.
+    /// Returns the cost of a request, which is `sequential` if it begins where the last one of its group ended.
     #[inline]
     pub(super) fn charge(&self, io: &IoMeta, sequential: bool) -> Charge {
         let clocks = self.capacity.of(io, sequential);
@@ -195,7 +196,7 @@ impl Prices {
         self.trial.is_some()
     }
 
-    /// Returns whether a window of the trial with this work is over.
+    /// Returns whether a window of the trial is over with this work and the length `span`, in nanoseconds.
     pub(super) fn suffices(&self, work: &Work, span: u64) -> bool {
         self.trial.is_none_or(|trial| {
             let of = work.ios[trial.kind];
@@ -204,7 +205,7 @@ impl Prices {
         })
     }
 
-    /// A window between trials is over, in which the device was saturated. Returns whether a trial begins.
+    /// Counts a window between trials in which the device was saturated. Returns whether a trial begins.
     pub(super) fn begin(&mut self, work: &Work) -> bool {
         self.wait = self.wait.saturating_sub(1);
         if self.wait > 0 {
@@ -227,7 +228,7 @@ impl Prices {
         self.wait = self.rest;
     }
 
-    /// A window of the trial is over.
+    /// Records a window of the trial, and judges the trial after the last one.
     pub(super) fn step(&mut self, work: &Work, span: u64) {
         let Some(trial) = &mut self.trial else { return };
         trial.windows[trial.step] = work.rates(span);
@@ -255,7 +256,7 @@ impl Prices {
                 return;
             }
         };
-        // The halves have to agree.
+        // The halves have to agree on the sign.
         let off = if one.signum() == other.signum() {
             one.signum() * one.abs().min(other.abs())
         } else {
@@ -275,7 +276,7 @@ impl Prices {
         let before = i64::from(self.factors[kind]);
         let after =
             if off > 0 { before + before * off / 1_024 } else { before * 1_024 / (1_024 - off) };
-        // The work of the device in a second stays as it is.
+        // The work of the device in a second stays the same.
         let scaled = rest + own * after / before;
         let scale = |factor: i64| {
             let factor = i128::from(factor) * i128::from(all) / i128::from(scaled.max(1));
@@ -287,7 +288,7 @@ impl Prices {
         self.found = Some(self.capacity.times(&self.factors));
     }
 
-    /// The prices, as thousandths of those of the capacity, and the trials so far.
+    /// The number of trials, and the prices in thousandths of those of the capacity.
     pub(super) fn inspect(&self, out: &mut dyn FnMut(&'static str, u64)) {
         out("price_trials", self.trials);
         for (name, factor) in NAMES.into_iter().zip(self.factors) {

@@ -1,50 +1,51 @@
 //! The requests of each group: by class, in order of arrival, and in order of sector within a batch.
 //!
-//! Only nodes that have requests need a lane of the two orders for each class, so there are no more lanes than slots.
+//! A node has a lane of the two orders for each class of which it holds requests, so there are no more lanes than
+//! slots.
 
 use crate::index::{Lists, SectorIndex};
 use alloc::vec::Vec;
 use blkmq_core::{Class, IoMeta, IoPrio, RequestId};
 
-/// The list of requests that go before all others. Lanes follow it.
+/// The list of requests for the head. Lanes follow it.
 const HEADS: usize = 0;
-/// Classes of priority, the best first; a request without one is best-effort.
+/// Classes of priority, the best first. A request without a class is best-effort.
 const CLASSES: usize = 3;
-/// The most lanes: as many as there can be groups, for each class.
+/// The most lanes: one for each possible group and class.
 const MOST_LANES: u32 = 1024 * CLASSES as u32;
 /// Picks of a node in a row that may pass by an older request of a lower class.
 const MOST_PASSED: u32 = 63;
 
-/// The place of a node of requests in its own order.
+/// The state of a node of requests.
 #[derive(Clone, Copy, Default)]
 struct Queue {
-    /// Its lanes by class, each zero if it has no requests.
+    /// Its lanes by class; zero where it holds no requests.
     lanes: [u32; CLASSES],
     /// The class of its batch.
     class: usize,
-    /// Picks in a row that have passed by an older request of a lower class.
+    /// Picks in a row that passed by an older request of a lower class.
     passed: u32,
     /// The sector at which its batch continues.
     next: u64,
     /// Requests picked in its batch.
     run: u32,
-    /// The sector behind the request that it was charged for last.
+    /// The end sector of the request that it was charged for last.
     end: u64,
     /// Requests in the device.
     inflight: u32,
-    /// It has requests, here or in the device.
+    /// It has requests, held or in the device.
     active: bool,
 }
 
 impl Queue {
-    /// Returns whether it has requests here.
+    /// Returns whether it holds requests.
     #[inline]
     fn has_some(&self) -> bool {
         self.lanes != [0; CLASSES]
     }
 }
 
-/// The place of a priority's class among the lanes of a node.
+/// The number of a priority's class among the lanes of a node.
 fn rank(ioprio: IoPrio) -> usize {
     match ioprio.class() {
         Class::Realtime => 0,
@@ -58,13 +59,13 @@ pub(super) struct Queues {
     lists: Lists,
     order: SectorIndex,
     free: Vec<u32>,
-    /// By node of requests, halved.
+    /// By the number of the node of requests, halved.
     at: Vec<Queue>,
-    /// By slot: the number of the insertion, for telling the older of two.
+    /// By slot: the number of the insertion. The older of two requests has the lower one.
     filed: Vec<u64>,
     filings: u64,
     held: u32,
-    /// Nodes that have requests, here or in the device.
+    /// Nodes that have requests, held or in the device.
     active: u32,
 }
 
@@ -96,7 +97,7 @@ impl Queues {
         &mut self.at[leaf as usize / 2]
     }
 
-    /// The class of the oldest request of `leaf`, if it has requests.
+    /// The class of the oldest request of `leaf`; `None` if it holds none.
     fn oldest(&self, leaf: u32) -> Option<usize> {
         let lanes = self.of(leaf).lanes;
         let age = |class: &usize| {
@@ -105,8 +106,8 @@ impl Queues {
         (0..CLASSES).filter(|class| lanes[*class] != 0).min_by_key(age)
     }
 
-    /// The class of the next request of `leaf`, which has some: the best one, unless it has passed by older requests for too
-    /// long. True if it passes by one again.
+    /// The class of the next request of `leaf`, which holds some: the best one, unless it has passed by older requests
+    /// for too long. True if the pick passes by an older request.
     fn next_class(&self, leaf: u32) -> (usize, bool) {
         let Queue { lanes, passed, .. } = self.of(leaf);
         let mut with_some = (0..CLASSES).filter(|class| lanes[*class] != 0);
@@ -120,19 +121,19 @@ impl Queues {
         }
     }
 
-    /// A request of `leaf` is in the device.
+    /// Counts a request of `leaf` that enters the device.
     pub(super) fn began(&mut self, leaf: u32) {
         self.of_mut(leaf).inflight += 1;
         self.count(leaf);
     }
 
-    /// A request of `leaf` has left the device.
+    /// Counts a request of `leaf` that leaves the device.
     pub(super) fn ended(&mut self, leaf: u32) {
         self.of_mut(leaf).inflight -= 1;
         self.count(leaf);
     }
 
-    /// Counts `leaf` among the nodes that have requests, or no longer.
+    /// Updates whether `leaf` counts among the nodes that have requests.
     fn count(&mut self, leaf: u32) {
         let of = self.of_mut(leaf);
         let active = of.has_some() || of.inflight > 0;
@@ -140,12 +141,12 @@ impl Queues {
         self.active = self.active + u32::from(active) - u32::from(before);
     }
 
-    /// The nodes that have requests, here or in the device.
+    /// The number of nodes that have requests, held or in the device.
     pub(super) fn active(&self) -> u32 {
         self.active
     }
 
-    /// Returns whether `leaf` has requests, here or in the device.
+    /// Returns whether `leaf` has requests, held or in the device.
     #[inline]
     pub(super) fn is_active(&self, leaf: u32) -> bool {
         self.of(leaf).active
@@ -156,13 +157,13 @@ impl Queues {
         self.of(leaf).inflight == 0
     }
 
-    /// Begins `leaf`, which has no requests, anew.
+    /// Resets `leaf`, which holds no requests.
     pub(super) fn forget(&mut self, leaf: u32) {
         let of = core::mem::take(self.of_mut(leaf));
         self.active -= u32::from(of.active);
     }
 
-    /// Requests held, those at the head included.
+    /// The number of requests held, those at the head included.
     pub(super) fn held(&self) -> u32 {
         self.held
     }
@@ -182,7 +183,7 @@ impl Queues {
         self.lists.list_of(rq) == Some(HEADS)
     }
 
-    /// Puts `rq` behind the others of `leaf` of its class; true if it is the only one of `leaf`.
+    /// Puts `rq` behind the requests of `leaf` of its class. Returns whether it is the only one of `leaf`.
     pub(super) fn push(&mut self, leaf: u32, rq: RequestId, io: &IoMeta) -> bool {
         let is_first = !self.of(leaf).has_some();
         let class = rank(io.ioprio);
@@ -202,7 +203,7 @@ impl Queues {
         is_first
     }
 
-    /// Takes `rq` out, which may be at the head; true if it was the last of `leaf`.
+    /// Takes out `rq`, which may be at the head. Returns whether it was the last of `leaf`.
     pub(super) fn remove(&mut self, leaf: u32, rq: RequestId) -> bool {
         let list = self.lists.list_of(rq).expect("it is held");
         self.lists.remove(rq);
@@ -224,7 +225,7 @@ impl Queues {
         is_last
     }
 
-    /// The next request of the batch of `leaf`, if there is one.
+    /// The next request of the batch of `leaf`, of up to `most`; `None` if the batch is over.
     fn in_batch(&self, leaf: u32, most: u32) -> Option<RequestId> {
         let of = self.of(leaf);
         let is_over = of.run == 0 || of.run >= most || !of.has_some();
@@ -239,7 +240,7 @@ impl Queues {
         self.in_batch(leaf, most).is_some()
     }
 
-    /// Takes the next request of `leaf`, which has some: the next of its batch, or the oldest, with which a batch
+    /// Takes the next request of `leaf`, which holds some: the next of its batch, or the oldest, with which a batch
     /// begins. True if it was the last.
     pub(super) fn pop(&mut self, leaf: u32, most: u32) -> (RequestId, bool) {
         let of = self.of(leaf);
@@ -255,14 +256,14 @@ impl Queues {
         (rq, self.remove(leaf, rq))
     }
 
-    /// Takes the oldest request of `leaf`; true if it was the last.
+    /// Takes the oldest request of `leaf`. True if it was the last.
     pub(super) fn pop_oldest(&mut self, leaf: u32) -> Option<(RequestId, bool)> {
         let lane = self.of(leaf).lanes[self.oldest(leaf)?];
         let rq = self.lists.front(lane as usize)?;
         Some((rq, self.remove(leaf, rq)))
     }
 
-    /// Returns whether `io` begins where the last request of `leaf` ended. From now on, `io` is the last request.
+    /// Returns whether `io` begins where the last request of `leaf` ended, and makes `io` the last request.
     pub(super) fn follows(&mut self, leaf: u32, io: &IoMeta) -> bool {
         let end = core::mem::replace(&mut self.of_mut(leaf).end, io.end());
         io.sector == end

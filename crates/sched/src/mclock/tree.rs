@@ -1,7 +1,7 @@
-//! The tree of groups with the tags of mClock: which group is next, and how service changes the tags.
+//! The tree of groups with the tags of mClock: selects the next group, and changes the tags at each service.
 //!
-//! A node is a group, or the requests of a group itself, which compete with the groups below it. This module knows
-//! nothing of requests: a node of requests is *filled* or *emptied*, and served at a cost.
+//! A node is a group, or a group's own requests, which compete with the groups below it. This module knows no requests:
+//! a node of requests is *filled* or *emptied*, and served at a cost.
 
 use super::cost::{Charge, Costs, Share};
 use super::node::{Account, Floors, Node, Reason, Served};
@@ -14,9 +14,9 @@ use blkmq_core::{GroupIndex, Instant};
 pub(super) const ROOT: u32 = 0;
 /// The weight of a group's own requests among its groups.
 const OWN_WEIGHT: u32 = 100;
-/// The most that floors are owed, in nanoseconds of the clock; older debts are written off.
+/// The longest debt of a floor, in nanoseconds of its clock. Older debts are written off.
 const MOST_OWED: u64 = 1_000_000_000;
-/// The time for which a ceiling, or the pace, that was not used may be made up, in nanoseconds.
+/// The unused time of a ceiling or of the pace that may be used later, in nanoseconds.
 const SLACK: u64 = 10_000_000;
 
 const NOBODY: u32 = u32::MAX;
@@ -25,30 +25,30 @@ const NOBODY: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
-    /// Numbers of groups that were removed.
+    /// Numbers of removed groups.
     free: Vec<u32>,
-    /// By group: its node, or for a removed group the node that its name leads to now.
+    /// By group: its node, or the node of the nearest group above it that is not removed.
     names: Vec<u32>,
     /// Ready nodes with floors, by reservation tag; of equal ones the deeper node first.
     floors: Heap<(u64, u32)>,
-    /// Ready nodes that their limits hold back, by limit tag.
+    /// Ready nodes that stand aside, by limit tag.
     aside: Heap<u64>,
-    /// The time by which the clock of reservations is slow: debts that were written off.
+    /// The time by which the clock of reservations is behind: all debts written off, in nanoseconds.
     slip: u64,
-    /// Judgements of shares, the present one included, and the node that has lost most since the last one.
+    /// Judgements of shares, the present one included, and the node that has lost most in it.
     judgement: u64,
     loser: u32,
-    /// The part of the device that is given by weight, and its tags by each clock.
+    /// The part of the device that is given by weight, and its tags by the clocks of requests and of bytes.
     pace: Option<Share>,
     pace_tags: [u64; 2],
-    /// The pace is one that was found: it has one clock, that of costs.
+    /// The pace is one that was found. It has one clock, that of costs.
     pace_found: bool,
-    /// Groups with floors, and the time at which their window began.
+    /// Groups with floors, and the begin of their window in nanoseconds.
     promised: u32,
     begun: u64,
 }
 
-/// The node of the requests of `group` itself.
+/// The node of the own requests of `group`.
 pub(super) const fn own(group: u32) -> u32 {
     group + 1
 }
@@ -78,13 +78,13 @@ impl Tree {
         tree
     }
 
-    /// The group that I/O of `group` belongs to.
+    /// Returns the node to which I/O of `group` belongs: that of the root, if the group is not known.
     #[inline]
     pub(super) fn named(&self, group: GroupIndex) -> u32 {
         self.names.get(usize::from(group.0)).copied().unwrap_or(ROOT)
     }
 
-    /// Numbers of nodes are below this.
+    /// The number above those of all nodes.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -105,7 +105,7 @@ impl Tree {
         self.at(node).id
     }
 
-    /// Makes a group and its own requests the nodes `node` and the next one.
+    /// Makes a group the node `node`, and its own requests the next one.
     fn place(&mut self, node: u32, group: Node, own: Node) {
         let at = node as usize;
         if at == self.nodes.len() {
@@ -139,7 +139,7 @@ impl Tree {
         self.place(
             node,
             Node::new(id, above, depth, weight.max(1)),
-            // Depths order floors, of which it has none.
+            // The depth orders floors, and a node of requests has none.
             Node::new(id, node, depth, OWN_WEIGHT),
         );
         self.join(above, node);
@@ -157,7 +157,8 @@ impl Tree {
         }
     }
 
-    /// Takes out the group `node`, which has no requests, nor groups below it. Its name leads to its parent.
+    /// Removes the group `node`, which has neither requests nor groups below it. Its name leads to its parent.
+    /// O(names).
     pub(super) fn remove(&mut self, node: u32) {
         let &Node { parent, member, ready, .. } = self.at(node);
         debug_assert!(!ready, "its requests have moved");
@@ -180,7 +181,7 @@ impl Tree {
             [guarantee.reserve, guarantee.limit].map(|rate: Rate| costs.share(&rate));
         let ready = self.at(node).ready;
         if self.promised == 0 {
-            // Nothing was watched.
+            // Without floors, coverage is not kept.
             self.nodes.iter_mut().for_each(|of| (of.coverage, of.busy) = Default::default());
         }
         self.promised += u32::from(reserve.is_some());
@@ -198,7 +199,7 @@ impl Tree {
         }
     }
 
-    /// The capacity of the device has changed.
+    /// Begins the tags of floors, ceilings and the pace anew, for another capacity. O(groups).
     pub(super) fn reprice(&mut self, costs: &Costs, pace_percent: u32, now: Instant) {
         self.pace = (pace_percent > 0).then(|| Share::percent(pace_percent));
         self.pace_found = false;
@@ -211,19 +212,19 @@ impl Tree {
         }
     }
 
-    /// Lets requests go by weight at a pace that was found, in millionths of the device; zero: at none.
+    /// Sets a pace that was found, in millionths of the device; zero for none.
     pub(super) fn find_pace(&mut self, ppm: u64) {
         self.pace_found = ppm > 0;
         self.pace = self.pace_found.then(|| Share::ppm(ppm));
     }
 
-    /// Returns whether floors are watched.
+    /// Returns whether any group has a floor.
     #[inline]
     pub(super) fn has_floors(&self) -> bool {
         self.promised > 0
     }
 
-    /// The node of requests `leaf` has some, here or in the device, if it `is_busy`.
+    /// Sets whether the node of requests `leaf` has any, waiting or in the device.
     pub(super) fn set_busy(&mut self, leaf: u32, is_busy: bool, now: Instant) {
         let now = now.as_nanos();
         if core::mem::replace(&mut self.at_mut(leaf).busy, is_busy) == is_busy {
@@ -241,7 +242,7 @@ impl Tree {
         }
     }
 
-    /// A window for floors begins.
+    /// Begins a window for floors. O(groups).
     pub(super) fn begin_floors(&mut self, now: Instant) {
         self.begun = now.as_nanos();
         for node in self.nodes.iter_mut().filter(|node| node.reserve.is_some()) {
@@ -249,7 +250,7 @@ impl Tree {
         }
     }
 
-    /// How the floors were kept since the window began. O(groups).
+    /// Returns how floors were kept in the window, and begins the next. O(groups).
     pub(super) fn judge_floors(&mut self, now: Instant) -> Floors {
         if !self.has_floors() {
             return Floors::Unknown;
@@ -265,7 +266,7 @@ impl Tree {
         kept
     }
 
-    /// The clock of reservations.
+    /// The clock of reservations at the time `now`.
     fn tau(&self, now: Instant) -> u64 {
         now.as_nanos() - self.slip.min(now.as_nanos())
     }
@@ -284,12 +285,12 @@ impl Tree {
         self.floors.set(node, key);
     }
 
-    /// The node of requests `node` is no longer empty. If it `is_busy`, the device has other requests of it.
+    /// Makes the node of requests `node` ready. If it `is_busy`, the device has other requests of it.
     pub(super) fn filled(&mut self, node: u32, is_busy: bool, now: Instant) {
         self.become_ready(node, is_busy, now);
     }
 
-    /// `node`, and then each group above that had nothing ready, is ready.
+    /// Makes `node` ready, and with it each group above that had no standing member.
     fn become_ready(&mut self, mut node: u32, is_busy: bool, now: Instant) {
         let tau = self.tau(now);
         loop {
@@ -313,12 +314,12 @@ impl Tree {
         }
     }
 
-    /// The service that `node` and its parent got so far.
+    /// Returns the service of `node` and of its parent so far.
     fn got(&self, node: u32) -> [u64; 2] {
         [node, self.at(node).parent].map(|node| self.at(node).got)
     }
 
-    /// Counts the turns that `node`, which begins to stand, has lost although it kept the device busy.
+    /// Counts the turns that `node`, which begins to stand, has lost while the device had requests of it.
     fn count_lost(&mut self, node: u32) {
         let &Node { parent, p, weight, .. } = self.at(node);
         let behind = self.at(parent).v.saturating_sub(p);
@@ -334,7 +335,8 @@ impl Tree {
         }
     }
 
-    /// The part of its share, in thousandths, that the node got which lost most since the last judgement.
+    /// Returns the part of its share, in thousandths, that the node with the greatest loss got since the last
+    /// judgement.
     pub(super) fn judge_shares(&mut self) -> u64 {
         let judgement = self.judgement;
         self.judgement += 1;
@@ -345,7 +347,7 @@ impl Tree {
         self.at(self.loser).account.part(judgement, self.got(self.loser))
     }
 
-    /// Files `node` among the standing members of its parent; true if it is the first.
+    /// Files `node` among the standing members of its parent. Returns whether it is the first.
     fn enter(&mut self, node: u32) -> bool {
         let v = self.at(self.at(node).parent).v;
         let of = self.at_mut(node);
@@ -358,25 +360,25 @@ impl Tree {
     fn file(&mut self, node: u32) {
         let of = self.at(node);
         let is_own = node % 2 == 1;
-        // No group below another one has the number zero.
+        // Group zero is the root, which is below no other.
         let key = (of.p, if is_own { 0 } else { u32::from(of.id.0) });
         let (parent, member) = (of.parent, of.member);
         self.at_mut(parent).standing.set(member, key);
     }
 
-    /// `node`, which stood aside, competes again.
+    /// Lets `node`, which stood aside, compete again.
     fn stand(&mut self, node: u32, now: Instant) {
         if self.enter(node) {
             self.become_ready(self.at(node).parent, false, now);
         }
     }
 
-    /// The node of requests `node` is empty.
+    /// Ends the readiness of the node of requests `node`.
     pub(super) fn emptied(&mut self, node: u32) {
         self.end_ready(node);
     }
 
-    /// `node`, and each group above that has nothing ready without it, is no longer ready.
+    /// Ends the readiness of `node`, and of each group above that has no other standing member.
     fn end_ready(&mut self, mut node: u32) {
         loop {
             self.floors.remove(node);
@@ -388,7 +390,7 @@ impl Tree {
         }
     }
 
-    /// Takes `node` from the standing members of its parent; true if it was the last.
+    /// Takes `node` from the standing members of its parent. Returns whether it was the last.
     fn leave(&mut self, node: u32) -> bool {
         let &Node { parent, member, .. } = self.at(node);
         let standing = &mut self.at_mut(parent).standing;
@@ -401,7 +403,7 @@ impl Tree {
         self.at(of.parent).standing.contains(of.member)
     }
 
-    /// Returns whether limits allow the node of requests `node` to be served outside its turn.
+    /// Returns whether limits allow service of the node of requests `node` outside of its turn.
     pub(super) fn is_within_limits(&self, mut node: u32) -> bool {
         while node != ROOT {
             if !self.is_standing(node) {
@@ -412,7 +414,7 @@ impl Tree {
         true
     }
 
-    /// Lets nodes compete whose limits allow it now.
+    /// Lets nodes compete whose limit tags have passed.
     pub(super) fn release(&mut self, now: Instant) {
         while let Some((_, node)) = self.aside.least().filter(|(l, _)| *l <= now.as_nanos()) {
             self.aside.remove(node);
@@ -420,8 +422,7 @@ impl Tree {
         }
     }
 
-    /// The floor that is due first, if one is due, and the node of requests that it is for. Writes off the debts that
-    /// are too old.
+    /// Returns the node of requests for the floor that is due first, if any is due. Writes off debts that are too old.
     pub(super) fn due(&mut self, now: Instant) -> Option<(u32, Reason)> {
         let ((r, _), node) = self.floors.least()?;
         let owed = self.tau(now).saturating_sub(r);
@@ -429,28 +430,28 @@ impl Tree {
         (r <= self.tau(now)).then(|| (self.descend(node), Reason::Floor(node)))
     }
 
-    /// When the next floor is due that is not due now.
+    /// The time at which the next floor is due, in nanoseconds; `None` without ready floors.
     pub(super) fn next_due(&self) -> Option<u64> {
         self.floors.least().map(|((r, _), _)| r.saturating_add(self.slip))
     }
 
-    /// The node of requests whose turn it is by weight, if limits leave any.
+    /// Returns the node of requests whose turn it is by weight; `None` if no node stands.
     pub(super) fn turn(&self) -> Option<u32> {
         (!self.at(ROOT).standing.is_empty()).then(|| self.descend(ROOT))
     }
 
-    /// The time before which nothing goes by weight, because of the pace.
+    /// The time until which the pace allows no pick by weight, in nanoseconds; `None` if it allows one.
     pub(super) fn paced_until(&self, now: Instant) -> Option<u64> {
         let [requests, bytes] = self.pace_tags;
         self.pace.map(|_| requests.max(bytes)).filter(|tag| *tag > now.as_nanos())
     }
 
-    /// When the next limit that holds a node back ends.
+    /// The time at which the next limit that holds a node back ends, in nanoseconds.
     pub(super) fn next_release(&self) -> Option<u64> {
         self.aside.least().map(|(l, _)| l)
     }
 
-    /// Follows the least tags from a ready node down to requests.
+    /// Follows the least tags from a ready node down to a node of requests.
     fn descend(&self, mut node: u32) -> u32 {
         while node.is_multiple_of(2) {
             let of = self.at(node);
@@ -460,7 +461,7 @@ impl Tree {
         node
     }
 
-    /// Charges the node of requests `leaf`, and the groups above it, for a request that takes so much.
+    /// Charges the node of requests `leaf`, the groups above it, and the pace for a request.
     pub(super) fn charge(&mut self, leaf: u32, charge: &Charge, reason: Reason, now: Instant) {
         let (cost, time) = (charge.clocks.cost(), charge.time);
         let tau = self.tau(now);
@@ -517,7 +518,7 @@ impl Tree {
         let whole = cost + of.rem;
         (of.p, of.rem) = (p + whole / weight, whole % weight);
         if served == Served::Ahead {
-            // The floor is not paid for with turns that come long after it.
+            // Later turns are not spent on the floor.
             of.p = of.p.min(p.max(v + 2 * cost / weight));
         }
         if self.is_standing(node) {
@@ -525,7 +526,7 @@ impl Tree {
         }
     }
 
-    /// Sets aside the nodes on the way up from `leaf` that have used up their limits.
+    /// Sets aside `leaf` and the nodes above it that have used up their limits.
     fn hold_back(&mut self, leaf: u32, now: Instant) {
         let mut node = leaf;
         while node != ROOT {
@@ -544,7 +545,7 @@ impl Tree {
         }
     }
 
-    /// The time by which the clock of reservations is slow, in nanoseconds.
+    /// The time by which the clock of reservations is behind, in nanoseconds.
     pub(super) fn slip(&self) -> u64 {
         self.slip
     }

@@ -1,10 +1,10 @@
-//! A window of completions: its sums, the figures that it gives, and how it is judged.
+//! A window of completions: its sums, the figures computed from them, and its judgement.
 
 use super::node::Floors;
 use super::prices::Work;
 use blkmq_core::Instant;
 
-/// A window is at least as long, in nanoseconds, and has as many completions; or is as long as this, with fewer.
+/// A window ends at the length `SHORTEST`, in nanoseconds, with `ENOUGH` completions, or at `LONGEST` with `FEWEST`.
 pub(super) const SHORTEST: u64 = 50_000_000;
 pub(super) const LONGEST: u64 = 1_000_000_000;
 const ENOUGH: u32 = 128;
@@ -16,26 +16,26 @@ const HURRIED: u64 = 200_000_000;
 #[derive(Clone, Copy, Default)]
 pub(super) struct Window {
     begun: u64,
-    /// Completions before it that are not counted: requests issued under another bound.
+    /// The number of coming completions that are not counted, of requests issued under another bound.
     skip: u32,
     /// Completions, and those while groups competed.
     ios: u32,
     competed: u32,
-    /// The requests completed, and the device time of those in the device at each completion.
+    /// The work completed, and the device time in the device, summed over completions.
     work: Work,
     inside: u64,
-    /// Requests in the device and in the scheduler at each completion, and those in the device alone.
+    /// Requests in the device and in the scheduler, and in the device alone, summed over completions.
     outstanding: u64,
     issued: u64,
 }
 
 impl Window {
-    /// A window that begins behind the next `skip` completions.
+    /// A window that begins after the next `skip` completions.
     pub(super) fn after(now: Instant, skip: u32) -> Self {
         Self { begun: now.as_nanos(), skip, ..Self::default() }
     }
 
-    /// Counts a completion. With enough of them the window is over when it is `shortest` ns old.
+    /// Counts a completion. With enough of them the window ends when it is `shortest` ns old.
     #[inline]
     pub(super) fn add(&mut self, at: Moment, shortest: u64) -> Ended {
         let now = at.now.as_nanos();
@@ -58,22 +58,23 @@ impl Window {
         if is_over { Ended::Window } else { Ended::Nothing }
     }
 
-    /// The time at which it began.
+    /// The time at which it began, in nanoseconds.
     pub(super) fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// Returns whether groups competed during half of its completions or more.
+    /// Returns whether groups competed at half of its completions or more.
     pub(super) fn has_competed(&self) -> bool {
         self.competed >= self.ios / 2
     }
 
-    /// The work of the window, and its length by the time `now`; `None` if groups did not compete.
+    /// Returns the work of the window, and its length in nanoseconds at the time `now`; `None` if groups did not
+    /// compete.
     pub(super) fn work(&self, now: Instant) -> Option<(Work, u64)> {
         self.has_competed().then(|| (self.work, now.as_nanos() - self.begun))
     }
 
-    /// The figures of the window, which ends `now` and has one completion at least.
+    /// Returns the figures of the window, which ends `now` and has at least one completion.
     pub(super) fn seen(&self, now: Instant, mixed: bool) -> Seen {
         let span = (now.as_nanos() - self.begun).max(1);
         let mean = |sum: u64| sum / u64::from(self.ios);
@@ -96,17 +97,18 @@ pub(super) struct Seen {
     pub(super) rate: u64,
     /// Its length, in nanoseconds; at least one.
     pub(super) span: u64,
-    /// Means of the window.
+    /// The mean device time in the device, in nanoseconds.
     pub(super) inside: u64,
+    /// The mean requests in the device and in the scheduler.
     pub(super) outstanding: u64,
-    /// In hundredths.
+    /// The mean requests in the device, in hundredths.
     pub(super) issued: u64,
     pub(super) ios: u32,
     pub(super) mixed: bool,
 }
 
 impl Seen {
-    /// The mean of the requests in the scheduler, in hundredths.
+    /// The mean requests in the scheduler, in hundredths.
     pub(super) fn waits(self) -> u64 {
         (100 * self.outstanding).saturating_sub(self.issued)
     }
@@ -116,33 +118,35 @@ impl Seen {
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     pub(super) now: Instant,
-    /// The cost of the request, and of all in the device with it.
+    /// The cost of the completed request in nanoseconds, its kind, and the cost of all in the device, this one
+    /// included.
     pub(super) cost: u64,
     pub(super) kind: u8,
     pub(super) inside: u64,
-    /// Requests in the device, and those with the scheduler.
+    /// Requests in the device, the completed one included, and requests in the scheduler.
     pub(super) issued: u32,
     pub(super) held: u32,
     /// More than one group has requests.
     pub(super) competing: bool,
-    /// There are floors, for which a window is shorter.
+    /// A group has a floor, so the longest window is shorter.
     pub(super) floors: bool,
 }
 
-/// The phase that has ended with a completion.
+/// What a completion has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     Nothing,
-    /// The last request that was issued under another bound.
+    /// The time in which requests issued under another bound are in the device.
     Change,
     Window,
 }
 
-/// The judgement of a window: the thousandths of its share that the group got which lacked most, and the floors.
+/// The judgement of a window.
 #[derive(Clone, Copy)]
 pub(super) struct Judged {
+    /// The part of its share that the group with the greatest loss got, in thousandths.
     pub(super) got: u64,
     pub(super) floors: Floors,
-    /// The work was of more than one kind, and there are no floors.
+    /// The work is of more than one kind, and no group has a floor.
     pub(super) mixed: bool,
 }
