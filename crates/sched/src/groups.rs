@@ -1,12 +1,12 @@
-//! Groups of owners as policies see them, and the notes that a policy takes about them.
+//! Groups of owners as policies see them, and the notes of a policy about them.
 //!
-//! The engine has the tree with its names and limits; a policy that shares by group keeps its own picture of the tree
-//! from these changes. Every I/O names its group. An I/O that names a removed group belongs to the root.
+//! The engine has the tree with its names and limits. A policy that shares by group keeps its own picture of the tree
+//! from these changes. Every I/O names its group.
 
 use blkmq_core::{GroupIndex, Nanos, Op};
 use core::fmt;
 
-/// A rate of I/O, as a part of the time of a device: the parts that its three numbers stand for are added.
+/// A rate of I/O, as a part of the time of a device: the sum of the parts of its three numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rate {
     /// Random reads of 4 KiB per second, or other I/O that takes the device as long.
@@ -25,14 +25,14 @@ impl Rate {
     }
 }
 
-/// The capacity of a device, as far as floors are promised by it.
+/// The capacity of a device by which floors are promised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capacity {
     /// Random reads of 4 KiB per second; at least 1.
     pub iops: u64,
     /// Bytes read per second; at least 1.
     pub bps: u64,
-    /// The part of it that may be promised, in percent.
+    /// The part of the capacity that may be promised, in percent.
     pub safe_percent: u32,
 }
 
@@ -44,8 +44,8 @@ impl Capacity {
         part(rate.iops, self.iops) + part(rate.bps, self.bps) + part(rate.percent.into(), 100)
     }
 
-    /// The device time that `rate` takes in a second, in nanoseconds; at most 16 seconds. An I/O takes at least as long as
-    /// its transfer.
+    /// The device time that `rate` takes in a second, in nanoseconds, at most 16 seconds. An I/O takes at least as long
+    /// as its transfer.
     #[must_use]
     pub fn time(&self, rate: &Rate) -> u64 {
         let second = u128::from(Nanos::from_secs(1).0);
@@ -60,9 +60,9 @@ impl Capacity {
 /// The floor and the ceiling of a group, for policies that keep them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Guarantee {
-    /// The group gets at least this while it has requests waiting. None: no floor.
+    /// The group gets at least this while it has requests waiting. Zero for no floor.
     pub reserve: Rate,
-    /// The group gets no more than this, even from an idle device, but for its floor. None: no ceiling.
+    /// The group gets no more than this, even from an idle device, except by its floor. Zero for no ceiling.
     pub limit: Rate,
 }
 
@@ -80,14 +80,14 @@ pub enum GroupChange {
         /// Its share among its siblings, 1 to 1000.
         weight: u32,
     },
-    /// The weight of a group changes from now on.
+    /// The weight of a group has changed.
     Weight {
         /// The group, which exists.
         group: GroupIndex,
         /// The new weight, 1 to 1000.
         weight: u32,
     },
-    /// The promise to a group changes from now on. A new group has no guarantee.
+    /// The guarantee of a group has changed. A new group has none.
     Guarantee {
         /// The group, which exists.
         group: GroupIndex,

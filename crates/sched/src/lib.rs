@@ -1,9 +1,9 @@
 //! I/O schedulers as plain, single-threaded state machines.
 //!
 //! A policy receives the time and the events, and is asked for the next action. It has no lock, clock, thread
-//! or random source, and allocates nothing per request: the crate is `no_std` and forbids `unsafe`, so the
-//! build enforces it. Everything concurrent lives in `blkmq-engine`, which calls a policy from one thread
-//! at a time; the laboratory calls the same policy in virtual time.
+//! or random source, and allocates nothing per request. The crate is `no_std` and forbids `unsafe`. All concurrent
+//! code is in `blkmq-engine`, which calls a policy from one thread at a time. The laboratory calls the same policy
+//! in virtual time.
 //!
 //! Two requests in sector order, as the engine would get them from `mq-deadline`:
 //!
@@ -34,8 +34,8 @@
 //! The steps, in order:
 //!
 //! 1. Copy [`none.rs`](none) to `src/mine.rs`. It is a complete policy and short on purpose.
-//! 2. Decide what state you keep per held request. Keep it in side tables indexed by [`RequestId::index`], sized by
-//!    [`Shape::slots`] at creation; [`index`] has ready-made ones (a FIFO linked by index, a sector order) that never
+//! 2. Decide on the state per held request. Keep it in side tables indexed by [`RequestId::index`], sized by
+//!    [`Shape::slots`] at creation. [`index`] has ready-made ones (a FIFO linked by index, a sector order) that never
 //!    allocate afterwards.
 //! 3. Implement the six required methods of [`Scheduler`]: `insert`, `pick`, `completed`, `withdraw`,
 //!    `absorbed`, `inspect`. The contract is on the trait. A policy with attributes also has `attribute` and
@@ -45,7 +45,7 @@
 //! 5. Add it to [`registry::ALL`], and its page to the list of [`registry::page`]. The command line, the conformance
 //!    suite, the comparisons and the documentation find them there.
 //! 6. Write the naive O(n) twin from your page into `tests/naive/`, with a line in its table. The differential test
-//!    compares both; it fails until there is a twin and a test for it there.
+//!    compares both, and fails until there is a twin and a test for it.
 //!
 //! [`RequestId::index`]: blkmq_core::RequestId::index
 

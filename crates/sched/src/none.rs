@@ -1,6 +1,6 @@
-//! `none`: first come, first served. The specimen to copy for a new policy.
+//! `none`: first come, first served. The template for a new policy.
 //!
-//! Requests still merge, because merging is the engine's work. The policy has no options.
+//! Requests still merge, because the engine merges them. The policy has no options.
 
 use crate::index::Fifo;
 use crate::{At, Bypass, Cx, Done, Factory, Facts, Pick, Scheduler, Scope};
@@ -17,7 +17,7 @@ pub const FACTORY: Factory = Factory {
     build: |shape, _| Box::new(Noop { queue: Fifo::new(shape.slots) }),
 };
 
-// Cache lines of its own: there may be one instance for each hardware queue, each written by another thread.
+// An instance has cache lines of its own, since another thread may write that of another hardware queue.
 #[repr(align(128))]
 struct Noop {
     queue: Fifo,

@@ -4,8 +4,8 @@ use crate::{Admission, At, Cx, Done, Facts, Fresh, GroupChange, Grown, Pick, Sch
 use alloc::boxed::Box;
 use blkmq_core::{HwQueue, IoMeta, Nanos, Owner, RequestId};
 
-/// Stands between the engine and a policy. Each method is called instead of the policy's method of that name, and by
-/// default calls it: an observer has the methods that it watches or changes, and no others.
+/// Stands between the engine and a policy. Each method is called in place of the policy's method of that name, and
+/// calls it by default. An observer implements the methods that it watches or changes, and no others.
 pub trait Observer: Send {
     /// See [`Scheduler::facts`].
     fn facts(&self, policy: &dyn Scheduler) -> Facts {
@@ -89,7 +89,7 @@ pub trait Observer: Send {
         policy.set_attribute(name, value)
     }
 
-    /// Returns whether the observer may be taken away ([`Scheduler::release`]).
+    /// Returns whether the observer may be removed ([`Scheduler::release`]).
     fn may_leave(&self) -> bool {
         false
     }
@@ -190,7 +190,7 @@ impl<O: Observer> Scheduler for Observed<O> {
     }
 }
 
-/// In the place of a policy that was released. The engine drops it without another call.
+/// The replacement of a released policy. The engine drops it without another call.
 struct Gone;
 
 impl Scheduler for Gone {

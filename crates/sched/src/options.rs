@@ -43,7 +43,7 @@ impl fmt::Display for Unit {
 /// A setting of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attribute {
-    /// As in `iosched/`.
+    /// The name, as in `iosched/`.
     pub name: &'static str,
     /// The unit of the number.
     pub unit: Unit,
@@ -58,7 +58,7 @@ pub struct Attribute {
 }
 
 impl Attribute {
-    /// In the order of a table's columns, with the range last but one.
+    /// An attribute, in the order of a table's columns.
     pub(crate) const fn new(
         name: &'static str,
         unit: Unit,

@@ -1,11 +1,11 @@
 //! The contract between the engine and a policy, with the environment of a policy: its dimensions, the tokens, counters
 //! and values that its instances share, and the receiver of notes about groups.
 //!
-//! A policy with an instance per hardware queue cannot bound the requests in the device as a whole, or learn from all
-//! of them, on its own. So the engine keeps the shared state: token pools, counters that the instances add to, and
-//! values that they read. A [`Governor`], one for all instances, reviews the counters from time to time and sets tokens
-//! and values. The engine handles the sharing between threads; to a policy these are plain calls, and two runs that get
-//! the same answers here behave the same.
+//! The instances of a policy, one per hardware queue, cannot bound the requests in the device as a whole, or learn from
+//! all of them. So the engine keeps the shared state: token pools, counters that the instances add to, and values that
+//! they read. A [`Governor`], one for all instances, reviews the counters from time to time and sets tokens and values.
+//! The engine shares this state between threads. To a policy these are plain calls, and two runs with the same answers
+//! behave the same.
 
 use crate::{About, Attribute, Capacity, Event, GroupChange, Note, Options, Requests, Tallies};
 use alloc::boxed::Box;
@@ -46,8 +46,8 @@ impl<'a> Cx<'a> {
     }
 
     /// Notes an event of a group.
-    // Always inline: the event is known where it is noted, and the call then becomes a few additions. As a call, with
-    // the note in memory, it took 11 % of the samples of a profile of bfq.
+    // Always inline: the event is known at the caller, so the call becomes a few additions. As a call, with the note in
+    // memory, it takes 11 % of the samples of a profile of bfq.
     #[inline(always)]
     pub fn note(&self, about: About, what: Event) {
         match self.sums {
@@ -78,9 +78,9 @@ pub struct Fresh<'a> {
     pub rqs: &'a [RequestId],
     /// The hardware queue that they leave by.
     pub hw: HwQueue,
-    /// Scheduler tags in use before these requests had theirs, where the requests are issued together or refused: a policy
-    /// that [limits slots](Facts::limits_slots) also decides whether they may have their slots. `None` for a single
-    /// request that [`admits`](Scheduler::admits) has allowed, and that may be held.
+    /// Scheduler tags in use without those of these requests, if the requests are to be issued together or refused: a
+    /// policy that [limits slots](Facts::limits_slots) also decides whether they may have their slots. `None` for a
+    /// single request that [`admits`](Scheduler::admits) has allowed, and that may be held.
     pub used: Option<Used>,
 }
 
@@ -92,7 +92,7 @@ pub enum Admission {
     /// The only request, which came without [`Fresh::used`], is held, and a pick has this answer, which is not
     /// [`Pick::Issue`].
     Held(Pick),
-    /// Nothing has happened. Each request is to be inserted, and picked in its turn.
+    /// Nothing has changed. Each request is to be inserted, and picked in its turn.
     Refused,
 }
 
@@ -135,7 +135,7 @@ pub enum At {
 pub enum Grown {
     /// At its end; its start is unchanged.
     Back,
-    /// At its start, which used to be `old_sector`. The metadata already has the new one.
+    /// At its start, which was `old_sector`. The metadata already has the new one.
     Front {
         /// The sector under which the policy may still have filed it.
         old_sector: u64,
@@ -177,11 +177,11 @@ pub struct Done {
 /// Scheduler tags of one hardware queue that are in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Used {
-    /// How many there are (`nr_requests`).
+    /// The number of tags (`nr_requests`).
     pub of: u32,
     /// All tags in use.
     pub all: u32,
-    /// Tags in use by anything but sync reads.
+    /// Tags in use by all I/O except sync reads.
     pub limited: u32,
     /// Tags in use by I/O without [`SYNC`](blkmq_core::IoFlags::SYNC).
     pub unsynced: u32,
@@ -280,11 +280,10 @@ pub trait Scheduler: Send {
     /// Inserts new requests at the tail of a policy that holds none, in this order, and picks until none is held. For
     /// each pick, the position of the request in `fresh` is written to `order`, which has as many places.
     ///
-    /// A policy has this method where it needs fewer steps for all of that together; the decisions and the state
+    /// A policy has this method if it needs fewer steps for all of that together. The decisions and the state
     /// afterwards are the same. It may refuse any requests, which are then inserted and picked one after the other. It
-    /// has to refuse several together if it would not give all of them slots and tokens now. Tokens for several come
-    /// from [`take_all`](PolicyEnv::take_all). Several are given only to a policy that [takes
-    /// plugs](Facts::takes_plugs).
+    /// has to refuse several if it would not give all of them slots and tokens. Tokens for several come from
+    /// [`take_all`](PolicyEnv::take_all). Several are given only to a policy that [takes plugs](Facts::takes_plugs).
     #[inline]
     fn admit(&mut self, _cx: &Cx<'_>, _fresh: &Fresh<'_>, _order: &mut [u8]) -> Admission {
         Admission::Refused
@@ -298,12 +297,12 @@ pub trait Scheduler: Send {
     fn completed(&mut self, cx: &Cx<'_>, done: &Done);
 
     /// The held request `rq` is taken back unconditionally: its submitter has given it up, or the device is dead. It
-    /// is no longer held and its slot is freed after the call; its metadata is still readable here.
+    /// ceases to be held, and its slot is freed after the call. Its metadata is still readable here.
     fn withdraw(&mut self, cx: &Cx<'_>, rq: RequestId);
 
-    /// A held request was fused into another held one, whose metadata already covers both. `gone` is no longer held
-    /// and its slot is freed after the call; its metadata is still readable here. The better of the two places in
-    /// line survives (for example the earlier deadline).
+    /// A held request was fused into another held one, whose metadata already covers both. `gone` ceases to be held,
+    /// and its slot is freed after the call. Its metadata is still readable here. The better of the two places in line
+    /// survives, for example the earlier deadline.
     fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId);
 
     /// Report every counter and queue length, in a fixed order.
@@ -318,16 +317,16 @@ pub trait Scheduler: Send {
     /// A held request has grown; its metadata already shows it.
     fn grown(&mut self, _cx: &Cx<'_>, _rq: RequestId, _edge: Grown) {}
 
-    /// Returns whether `io`, which has not merged, may have a slot of its own. A slot that any I/O may have is free, and
-    /// [`async_depth`](Facts::async_depth) allows it. Refused I/Os wait outside, together with all later I/O of the same
-    /// submitter, and are offered again when a slot becomes free; so an owner without a slot must not be refused for
-    /// ever. Called only for a policy that [limits slots](Facts::limits_slots).
+    /// Returns whether `io`, which has not merged, may have a slot of its own. A slot is free, and
+    /// [`async_depth`](Facts::async_depth) allows it. Refused I/Os wait outside, together with all later I/O of the
+    /// same submitter, and are offered again when a slot becomes free. So an owner without a slot must not be refused
+    /// for ever. Called only for a policy that [limits slots](Facts::limits_slots).
     fn admits(&self, _cx: &Cx<'_>, _io: &IoMeta, _used: Used) -> bool {
         true
     }
 
-    /// The device time that the policy has charged for `rq`, which has just completed; `None` if it charges none. The floors
-    /// of groups are judged by it, in the device time of [`capacity`](Facts::capacity).
+    /// The device time that the policy charged for `rq`, which has just completed; `None` if it charges none. The
+    /// floors of groups are judged by it, in the device time of [`capacity`](Facts::capacity).
     fn charged(&self, _rq: RequestId) -> Option<Nanos> {
         None
     }
@@ -336,9 +335,8 @@ pub trait Scheduler: Send {
     fn regroup(&mut self, _cx: &Cx<'_>, _change: GroupChange) {}
 
     /// No I/O of this owner will arrive for a long time, if ever: the policy may forget its state. This is a hint,
-    /// which may also come too early, and which a policy must not need: the engine does not give it, because to the
-    /// engine an owner is a number that any submitter may name at any time. Programs that drive a policy by
-    /// themselves may know more.
+    /// which may be premature, and which a policy must not need. The engine does not give it, because any submitter may
+    /// name any owner at any time. Programs that drive a policy without the engine may know more.
     fn owner_gone(&mut self, _cx: &Cx<'_>, _owner: Owner) {}
 
     /// The current value of an attribute of the policy's [`Factory`]; `None` if it has no such attribute.
@@ -352,8 +350,8 @@ pub trait Scheduler: Send {
         false
     }
 
-    /// Gives up the policy that this one was put around to observe it; the engine continues with that one, and drops
-    /// this. `None` for every policy that decides itself.
+    /// Releases the policy that this one wraps as an observer. The engine continues with that one, and drops this.
+    /// `None` for a policy that is no wrapper, or that stays.
     fn release(&mut self) -> Option<Box<dyn Scheduler>> {
         None
     }
@@ -368,9 +366,9 @@ pub enum Scope {
     HwQueue,
 }
 
-/// One line of the registry. All code that offers policies by name iterates over these.
+/// One line of the registry. All code that offers policies by name iterates over the lines.
 pub struct Factory {
-    /// As in sysfs: `none`, `mq-deadline`.
+    /// The name, as in sysfs: `none`, `mq-deadline`.
     pub name: &'static str,
     /// One line for a list.
     pub summary: &'static str,
@@ -398,8 +396,8 @@ pub trait PolicyEnv {
     /// when the device returns that request, completed or to be tried again; or immediately, if `pick` issues no
     /// request.
     ///
-    /// False if there is none. The engine then asks the instance again when a token has been returned; until then, the
-    /// instance may answer [`WaitToken`]. To be called within [`pick`], until it succeeds.
+    /// Returns false if there is none. The engine then asks the instance again when a token has been returned. Until
+    /// then, the instance may answer [`WaitToken`]. To be called within [`pick`], until it succeeds.
     ///
     /// [`pick`]: crate::Scheduler::pick
     /// [`WaitToken`]: crate::Pick::WaitToken
@@ -411,7 +409,7 @@ pub trait PolicyEnv {
     /// Takes `n` tokens of a pool, one for each request of the plug that [`admit`] is about to issue; the
     /// policy then issues them all. The engine returns them one by one, as with [`take`](Self::take).
     ///
-    /// False, and nothing is taken, if there are not as many, or if the environment gives out no tokens by the plug. The
+    /// Returns false and takes nothing if there are fewer, or if the environment gives out no tokens by the plug. The
     /// engine does not ask the instance again because of that.
     ///
     /// [`admit`]: crate::Scheduler::admit
@@ -438,12 +436,12 @@ pub trait PolicyEnv {
     /// first pass after that time.
     fn review_by(&self, at: Instant);
 
-    /// Passes a note about a group to the statistics (see [`Note`]); does nothing if statistics are off. Policies use
-    /// [`Cx::note`](crate::Cx::note), which comes here only where there are no [`sums`](Self::sums).
+    /// Passes a note about a group to the statistics (see [`Note`]), without effect if statistics are off. Policies use
+    /// [`Cx::note`](crate::Cx::note), which calls this only if there are no [`sums`](Self::sums).
     fn note(&self, note: &Note);
 
-    /// The tallies that sum notes, so that they need not be passed on one by one. Does not change as long as
-    /// [`stats`](Self::stats) does not.
+    /// The tallies that sum notes, which are then not passed one by one; `None` without tallies. Changes only with
+    /// [`stats`](Self::stats).
     fn sums(&self) -> Option<&RefCell<Tallies>> {
         None
     }
@@ -451,8 +449,8 @@ pub trait PolicyEnv {
     /// The level of detail of notes, so that a policy need not compute numbers that are not counted.
     fn stats(&self) -> StatsLevel;
 
-    /// The queue is frozen: no I/O arrives until all held requests have been picked and have completed. Waiting for
-    /// an arrival would be useless, and would delay the thread that changes the queue.
+    /// Returns whether the queue is frozen: no I/O arrives until all held requests have been picked and have completed.
+    /// Idling for an arrival would only delay the thread that changes the queue.
     fn is_draining(&self) -> bool;
 }
 
@@ -470,10 +468,9 @@ pub enum StatsLevel {
 
 /// The part of a policy that its instances share. Like a policy, a plain state machine that receives the time.
 pub trait Governor: Send {
-    /// A review: counters have grown, and it is time. `grown` is the growth of each counter since the last review,
-    /// over all instances; `tokens` is the size of each pool, and `values` are those that instances read. Both may be
-    /// changed. Tokens that are taken stay taken; a pool that shrinks below that number gives none until enough have
-    /// been returned.
+    /// Reviews the counters. `grown` is the growth of each since the last review, over all instances. `tokens` is the
+    /// size of each pool, and `values` are those that instances read. Both may be changed. Tokens that are taken stay
+    /// taken: a pool that shrinks below that number gives none until enough have been returned.
     fn review(&mut self, now: Instant, grown: &[u64], tokens: &mut [u32], values: &mut [u64]);
 
     /// Change an attribute, as in [`Scheduler::set_attribute`](crate::Scheduler::set_attribute); the instances are

@@ -1,4 +1,4 @@
-//! Every policy by name, and its page. A line in both lists is all that a policy needs to be offered, tested and compared.
+//! Every policy by name, and its page. With a line in both lists, a policy is offered, tested and compared.
 
 use crate::{Factory, deadline, mclock, none};
 use alloc::{format, string::String, vec::Vec};
@@ -28,14 +28,14 @@ const PAGES: &[(&str, &str)] = &[
     ("mclock", include_str!("../doc/mclock.md")),
 ];
 
-/// The page that `blkmq doc NAME` prints, if there is such a policy. No [`Factory`] has it, so a program that prints no
-/// page contains none.
+/// The page that `blkmq doc NAME` prints; `None` if there is no such policy. It is no field of [`Factory`], so a
+/// program that prints no page contains none.
 #[must_use]
 pub fn page(name: &str) -> Option<&'static str> {
     PAGES.iter().find(|(policy, _)| *policy == name).map(|(_, page)| *page)
 }
 
-/// The policy called `name`.
+/// The policy called `name`; `None` if this build has none of that name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Factory> {
     ALL.iter().copied().find(|f| f.name == name)

@@ -1,7 +1,7 @@
 //! The slot table: every request in the elevator, by id.
 //!
-//! Slots are the scheduler tags (`nr_requests` of them per hardware queue). Policies get `&Requests`; the mutators
-//! take `&mut self`, which a policy never gets.
+//! Slots are the scheduler tags, `nr_requests` per hardware queue. Policies get `&Requests`; the mutators take
+//! `&mut self`, which a policy never gets.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

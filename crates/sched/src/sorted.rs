@@ -1,23 +1,23 @@
 //! The requests of a plug by sector, for policies that issue a plug in one step (`deadline/select.rs`, `bfq/plug.rs`).
 //!
 //! It answers like the tree of sectors ([`SectorIndex`](crate::index::SectorIndex)) and the list by age, for a few
-//! requests that come and go in one call. Which request is next is the policy's decision.
+//! requests that arrive and leave in one call. The policy decides which request is next.
 
 use crate::policy::PLUG;
 use core::hint::select_unpredictable;
 
-/// The bits of a key that say which of the plug a request is. The sector above them is below 2^55 (`Limits::MAX_CAPACITY`).
+/// The bits of a key for the position in the plug. The sector above them is below 2^55 (`Limits::MAX_CAPACITY`).
 const NTH_BITS: u32 = PLUG.ilog2();
 const NTH_MASK: u64 = (1 << NTH_BITS) - 1;
 
-/// The requests of a plug by sector; of several at one sector, the one that came first.
+/// The requests of a plug by sector, and at one sector in order of arrival.
 pub(crate) struct Sorted {
     /// The sector, and below it the position in the plug.
     keys: [u64; PLUG],
     len: usize,
-    /// By position in `keys`: whether the request has not been picked.
+    /// A bit by position in `keys`: the request has not been picked.
     left: u32,
-    /// The first position that is not behind the last pick.
+    /// The first position ahead of the last pick.
     at: u32,
 }
 
@@ -26,12 +26,12 @@ pub(crate) struct Swept {
     /// The sector of the last request.
     pub(crate) last: u64,
     /// The place in the order at which the last sweep began that did not continue from the head; `None` if all requests
-    /// lay ahead of it.
+    /// lay ahead of the head.
     pub(crate) began: Option<usize>,
 }
 
-/// Sorts up to eight keys; those that are not used are the highest. Returns how many are below `head`. A sorting network,
-/// in registers: no jump depends on sectors, which no branch predictor could guess.
+/// Sorts up to eight keys, of which unused ones are the highest. Returns the number of keys below `head`. It is a
+/// sorting network in registers: no jump depends on sectors, which no branch predictor could guess.
 #[inline(always)]
 fn sort_eight(keys: &mut [u64; PLUG], head: u64) -> u32 {
     let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h, ..] = *keys;
@@ -51,8 +51,8 @@ fn sort_eight(keys: &mut [u64; PLUG], head: u64) -> u32 {
 }
 
 impl Sorted {
-    /// Sorts a plug, of which these are the sectors, and goes to the first at or after `head`. O(1) for up to eight of
-    /// them, O(n log n) for more, of at most [`PLUG`].
+    /// Sorts a plug with these sectors, at most [`PLUG`], and begins at the first at or after `head`. O(1) for up to
+    /// eight, O(n log n) for more.
     #[inline(always)]
     pub(crate) fn of(sectors: impl Iterator<Item = u64>, head: u64) -> Self {
         let mut sorted = Self { keys: [u64::MAX; PLUG], len: 0, left: 0, at: 0 };
@@ -80,7 +80,7 @@ impl Sorted {
         self.keys[at as usize % PLUG] >> NTH_BITS
     }
 
-    /// Which request of the plug is at a position.
+    /// The position in the plug of the request at a position in the order.
     #[inline]
     fn nth(&self, at: u32) -> u8 {
         (self.keys[at as usize % PLUG] & NTH_MASK) as u8
@@ -92,12 +92,12 @@ impl Sorted {
         found.expect("it is one of the plug")
     }
 
-    /// Writes the order in which sweeps pick all requests: up from the head to the last one; then from the oldest of those
-    /// that are left up to the last of them; and so on. O(n). No jump depends on sectors.
+    /// Writes the order in which sweeps pick all requests: up from the head to the last one, then from the oldest of
+    /// the remaining ones up to the last of them, and so on. O(n). No jump depends on sectors.
     #[inline(always)]
     pub(crate) fn sweep(&self, order: &mut [u8]) -> Swept {
         let len = self.len as u32;
-        // By position: that of the oldest up to here.
+        // By position: the position of the oldest request up to it.
         let mut oldest = [0; PLUG];
         let mut at = 0;
         for (here, place) in (0..len).zip(&mut oldest) {
@@ -121,21 +121,21 @@ impl Sorted {
         swept
     }
 
-    /// The position of the next request that has not been picked, if one lies ahead.
+    /// The position of the next request ahead that has not been picked.
     #[inline]
     pub(crate) fn ahead(&self) -> Option<u32> {
         let ahead = self.left >> self.at;
         (ahead != 0).then(|| self.at + ahead.trailing_zeros())
     }
 
-    /// The position of the first of all that have not been picked.
+    /// The position of the first request that has not been picked.
     #[inline]
     pub(crate) fn first(&self) -> Option<u32> {
         (self.left != 0).then(|| self.left.trailing_zeros())
     }
 
-    /// The position of the last one that has not been picked and lies behind the last pick; of several at its sector, of
-    /// the one that came first.
+    /// The position of the last request behind the last pick that has not been picked; of several at its sector, the
+    /// one that came first.
     #[inline]
     pub(crate) fn behind(&self) -> Option<u32> {
         let behind = self.left & ((1 << self.at) - 1);
@@ -149,7 +149,7 @@ impl Sorted {
         Some(at)
     }
 
-    /// Picks the request at a position: its sector, and its position in the plug.
+    /// Picks the request at a position. Returns its sector, and its position in the plug.
     #[inline]
     pub(crate) fn pick(&mut self, at: u32) -> (u64, u8) {
         self.left &= !(1 << at);
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(Sorted::of([last, 7].into_iter(), 0).sector(1), last);
     }
 
-    /// Sweeps one request after the other, as a reference for [`Sorted`].
+    /// The sweeps one request at a time, as a reference for [`Sorted`].
     fn swept(sectors: &[u64], head: u64) -> (Vec<u8>, u64, Option<usize>) {
         let mut left: Vec<u8> = (0..sectors.len() as u8).collect();
         let at = |nth: &u8| (sectors[usize::from(*nth)], *nth);

@@ -423,9 +423,9 @@ impl Bfq {
         }
     }
 
-    /// Issues all of `rqs`, and writes their order. False, and nothing has happened but that time has passed, if they are
-    /// not all for the queue in service, if its slot might end before the last one, or if they may not all have tags;
-    /// about which `used` is asked, if it is given.
+    /// Issues all of `rqs`, and writes their order. False, and nothing has happened but that time has passed, if they
+    /// are not all for the queue in service, if its slot might end before the last one, or if they may not all have
+    /// tags; about which `used` is asked, if it is given.
     pub(super) fn issue_plug(
         &mut self,
         cx: &Cx<'_>,

@@ -52,15 +52,15 @@ impl Queues {
         self.cap_of(io, used, n - 1).is_some_and(|cap| self.has_room(q, n - 1, cap))
     }
 
-    /// Returns whether the queue may have another one of `cap` tags after `before` more. A queue that is not busy competes
-    /// with none, and the scheduler is to know that it has work; the first of several makes it busy.
+    /// Returns whether the queue may have another one of `cap` tags after `before` more. A queue that is not busy
+    /// competes with none, and the scheduler is to know that it has work; the first of several makes it busy.
     pub(super) fn has_room(&self, q: u32, before: u32, cap: u32) -> bool {
         let is_busy = self[q].busy || before > 0;
         !is_busy || self.has_share(q, self[q].allocated + before, cap.into())
     }
 
-    /// Returns whether the queue, which has this many tags and is busy, may have another one of `cap`: by weight among the
-    /// queues of its group.
+    /// Returns whether the queue, which has this many tags and is busy, may have another one of `cap`: by weight among
+    /// the queues of its group.
     fn has_share(&self, q: u32, allocated: u32, cap: u64) -> bool {
         if allocated == 0 {
             // A queue without tags may always have one.

@@ -1,6 +1,6 @@
 //! The requests that are held: a FIFO and a sector order for each queue with requests, the requests that go ahead of
-//! everything, and the next request of a queue (`spec/bfq.md` section 4.1): the nearest to the head, with a preference for
-//! the ones ahead of it, and at times the oldest.
+//! everything, and the next request of a queue (`spec/bfq.md` section 4.1): the nearest to the head, with a preference
+//! for the ones ahead of it, and at times the oldest.
 
 use super::procs::Key;
 use super::queue::{NO_LANE, Queue};

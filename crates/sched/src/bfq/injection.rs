@@ -51,8 +51,8 @@ impl Injection {
         }
     }
 
-    /// The number of requests in the device up to which others are let in. `waited`: the device has been kept idle for as
-    /// long as it usually is.
+    /// The number of requests in the device up to which others are let in. `waited`: the device has been kept idle for
+    /// as long as it usually is.
     pub(super) fn limit_after(&self, waited: bool) -> u32 {
         if self.limit == 0 && self.baseline == Nanos::ZERO && waited { 1 } else { self.limit }
     }

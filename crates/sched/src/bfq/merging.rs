@@ -73,8 +73,8 @@ impl Positions {
 }
 
 impl Queues {
-    /// A sync queue has been created. Returns the queue that it is to share permanently, if both are of a series of queues
-    /// that are created one soon after the other.
+    /// A sync queue has been created. Returns the queue that it is to share permanently, if both are of a series of
+    /// queues that are created one soon after the other.
     pub(super) fn join_series(&mut self, q: u32, joining: Joining, now: Instant) -> Option<u32> {
         let last = self.last_created.and_then(|last| self.follow(last));
         let last = last.filter(|last| *last != q && self.are_alike(q, *last, joining));

@@ -2,8 +2,8 @@
 //! in which they would if they were inserted and then picked one by one, without being entered anywhere.
 //!
 //! Habits are learned, service is charged and the rate of the device is measured for each request, as for one that
-//! comes alone. The lists, the order by sector and the checks of the slot are not needed for requests that come and go in
-//! one call. Whatever might make a difference between two requests of the plug sends all of them the long way.
+//! comes alone. The lists, the order by sector and the checks of the slot are not needed for requests that come and go
+//! in one call. Whatever might make a difference between two requests of the plug sends all of them the long way.
 
 use super::held::Ways;
 use crate::Requests;

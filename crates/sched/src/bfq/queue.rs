@@ -169,8 +169,8 @@ impl Queue {
     /// Updates the habits of the process on an arrival. `idle_class`: the queue is served only when no other is busy.
     #[inline]
     pub(super) fn learn_habits(&mut self, now: Instant, slice_idle: Nanos, idle_class: bool) {
-        // Of a queue that thinks for long also if the device was kept idle for it: or one that is always waited for would
-        // keep the think time of a moment in which the machine stalled.
+        // Of a queue that thinks for long also if the device was kept idle for it: or one that is always waited for
+        // would keep the think time of a moment in which the machine stalled.
         let counts = !self.busy || (self.is_empty() && !self.short_think);
         if counts && self.dispatched == 0 {
             self.think.arrived(now, slice_idle);
@@ -230,8 +230,8 @@ impl Queue {
         Looks { interactive: ordinary && self.long_idle(now), soft_rt }
     }
 
-    /// The queue has run empty: computes the time after which its next request makes it soft real-time, or promises to. It
-    /// is not before the time that the highest moderate rate allows, and later than a greedy process would send it.
+    /// The queue has run empty: computes the time after which its next request makes it soft real-time, or promises to.
+    /// It is not before the time that the highest moderate rate allows, and later than a greedy process would send it.
     pub(super) fn run_empty(&mut self, now: Instant, slice_idle: Nanos) {
         // The service time of requests in the device is not known yet.
         self.raising.soft_rt_due = self.dispatched > 0;

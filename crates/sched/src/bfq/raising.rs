@@ -207,8 +207,8 @@ impl Burst {
         }
     }
 
-    /// Accounts for a queue that has been created on `level`; `alone`: no queue is busy. Returns the queues that are found
-    /// to be part of a large burst.
+    /// Accounts for a queue that has been created on `level`; `alone`: no queue is busy. Returns the queues that are
+    /// found to be part of a large burst.
     pub(super) fn join(&mut self, new: QueueRef, level: u32, alone: bool, now: Instant) -> Members {
         let mut marked = [None; LARGE];
         if self.size == 0 && !self.large && !alone {

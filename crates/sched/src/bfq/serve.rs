@@ -1,5 +1,5 @@
-//! Service: the selection of the next request for the device (`spec/bfq.md` section 6), the end of a slot (section 8), and
-//! the ways out of a queue: to the device and back (section 7), into another request, or back to the submitter.
+//! Service: the selection of the next request for the device (`spec/bfq.md` section 6), the end of a slot (section 8),
+//! and the ways out of a queue: to the device and back (section 7), into another request, or back to the submitter.
 
 use super::budget::{self, Pace, Reason, Slot};
 use super::held::{State, Ways};
@@ -76,7 +76,8 @@ impl Bfq {
         self.slot.idle.is_none() || budget::much_left(wf.budget(q), wf.service(q))
     }
 
-    /// Returns whether an empty queue in service is worth waiting for: not once its last process sends elsewhere, or has left.
+    /// Returns whether an empty queue in service is worth waiting for: not once its last process sends elsewhere, or
+    /// has left.
     fn is_waited_for(&self, q: u32) -> bool {
         let queue = &self.queues[q];
         queue.procs > 0

@@ -1,9 +1,9 @@
 //! `mq-deadline`: sector order in batches, deadlines between batches, three priority classes.
 //!
 //! The behaviour is that of `spec/mq-deadline.md`; `doc/mq-deadline.md` lists the differences. This file is the
-//! [`Scheduler`], the state of its priority classes and directions, which follows a request from insertion to
-//! completion, and the attributes: names, ranges and defaults of sysfs (section 1), and two switches of our own that
-//! restore Linux's behaviour where ours differs. `select.rs` decides which request is next.
+//! [`Scheduler`], which follows a request from insertion to completion, and the state of its priority classes and
+//! directions. It also has the attributes: names, ranges and defaults of sysfs (section 1), and two more switches that
+//! restore Linux's behaviour where ours differs. `select.rs` selects the next request.
 
 mod select;
 
@@ -45,7 +45,7 @@ struct Item {
 
 /// Invariant: a held request is in exactly one list of `lists`; if that list is a lane, it is in the same lane of
 /// `order` too. `held` and `queued` of each class count the requests.
-// Cache lines of its own: there may be one instance for each hardware queue, each written by another thread.
+// An instance has cache lines of its own, since another thread may write that of another hardware queue.
 #[repr(align(128))]
 struct Deadline {
     tunables: Tunables,
@@ -96,8 +96,8 @@ impl Deadline {
         if self.tunables.head_per_class { HEAD_OF + rank as usize } else { HEAD }
     }
 
-    /// Moves the requests that wait at the head to the lists that `head_per_class` now asks for. The order within a
-    /// class is kept; in the one common list, higher classes come first.
+    /// Moves the requests at the head to the lists that `head_per_class` asks for. The order within a class is kept. In
+    /// the common list, higher classes come first.
     fn rearrange_heads(&mut self) {
         if self.tunables.head_per_class {
             while let Some(rq) = self.lists.pop_front(HEAD) {
@@ -153,7 +153,7 @@ impl Scheduler for Deadline {
         let item = &mut self.items[rq.index()];
         let requeued = core::mem::take(&mut item.issued);
         assert!(!requeued || item.rq == rq, "{rq:?} took the slot of {:?}, still issued", item.rq);
-        // At the head nothing depends on the deadline.
+        // For a request at the head, the deadline has no effect.
         let deadline = cx.now + self.tunables.expire[lane.dir as usize];
         *item = Item { rq, lane, issued: false, inserted: cx.now, deadline };
         match at {
@@ -315,8 +315,7 @@ enum Dir {
     Write = 1,
 }
 
-/// A class and a direction: each pair has a sector order and a FIFO of its own. A lane has the same number in both
-/// indices.
+/// A class and a direction. Each pair has a sector order and a FIFO of its own, with one number in both indices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Lane {
     rank: Rank,
@@ -364,7 +363,7 @@ struct PerClass {
 const INT_MAX: i64 = i32::MAX as i64;
 const INT_MIN: i64 = i32::MIN as i64;
 
-/// In the order of `iosched/`, ours last.
+/// The attributes in the order of `iosched/`, then ours.
 pub(super) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new(
         "read_expire",
@@ -473,8 +472,8 @@ impl Tunables {
         })
     }
 
-    /// Sets `name` to `value`, which is within the attribute's range. Waiting requests keep their deadlines. Returns
-    /// false if there is no such attribute.
+    /// Sets `name` to `value`, which is in the attribute's range. Waiting requests keep their deadlines. Returns false
+    /// if there is no such attribute.
     pub(super) fn set(&mut self, name: &str, value: i64) -> bool {
         let millis = Nanos::from_millis(value.max(0) as u64);
         match name {

@@ -3,10 +3,10 @@
 //! Candidates, in this order: requests at the head; a request of a lower class that has waited too long; the highest
 //! class with anything queued, where the batch continues or a new one begins.
 //!
-//! A plug that comes to a policy which holds none leaves in the order in which its requests would if they were
-//! inserted and then picked one by one, without being entered anywhere. The order is found by sorting the plug. The
-//! lists and the tree of sectors say the same, for any number of requests and any time between insertion and pick;
-//! for a few that come and go in one pass they cost several times as much.
+//! A plug that arrives while no request is held leaves in the order in which its requests would be picked after their
+//! insertion, without being inserted. The order is found by sorting the plug. The lists and the tree of sectors give
+//! the same order for any number of requests and any time between insertion and pick, but cost several times as much
+//! for a few requests in one pass.
 
 use super::{Deadline, Dir, HEAD, HEAD_OF, Item, Lane, Rank};
 use crate::index::Found;
@@ -92,8 +92,8 @@ impl Deadline {
         class.latest_pos[lane.dir as usize] = sector;
     }
 
-    /// The answer while a higher class has requests in the device, so that the held requests of lower classes wait:
-    /// until a request of the higher class completes, or one of a lower class is old enough.
+    /// The answer while a higher class has requests in the device. The held requests of lower classes wait until a
+    /// request of the higher class completes, or one of a lower class is old enough.
     fn blocked(&self) -> Pick {
         if self.tunables.linux_quirks {
             // Linux's check may pass over an old request, so no time can be given.
@@ -262,7 +262,7 @@ impl Deadline {
         rq
     }
 
-    /// Issues all of `rqs`, and writes their order. False, and nothing has happened, if they are not of one class and
+    /// Issues all of `rqs`, and writes their order. Returns false, without effect, if they are not of one class and
     /// direction, if another class competes with them, or if their deadline is immediate.
     pub(super) fn issue_plug(&mut self, cx: &Cx<'_>, rqs: &[RequestId], order: &mut [u8]) -> bool {
         let Some(first) = rqs.first() else { return false };
@@ -299,8 +299,8 @@ impl Deadline {
         true
     }
 
-    /// Counts `n` requests of a direction as picked. A batch ends when it is full, when the direction changes, and where a
-    /// sweep begins anew, as at the place `began`.
+    /// Counts `n` requests of a direction as picked. A batch ends when it is full, when the direction changes, and when
+    /// a new sweep begins, the last one at the place `began`.
     fn count_batches(&mut self, dir: Dir, n: usize, began: Option<usize>) {
         let most = self.tunables.fifo_batch.max(1);
         let goes_on = self.batching < most && self.last_dir == dir;

@@ -1,14 +1,14 @@
-//! The times in which a group had an I/O outstanding, from the arrival and the end of each I/O.
+//! The spans of time in which a group had an I/O outstanding, from the arrival and the end of each I/O.
 //!
-//! I/Os are reported as they end, so an I/O that was outstanding for long covers gaps found before it was known.
-//! A few of the latest gaps stay open for that. Older ones are closed: there, the time without I/Os may come out too long,
-//! never too short, so that no second is judged in which the group may have had nothing to do.
+//! An I/O is reported at its end, so one that was outstanding for long covers gaps between earlier reports. A few of
+//! the latest gaps stay open for that. Older gaps are closed: the idle time in them may be too long, never too short,
+//! so no second is judged in which the group may have been idle.
 
 use super::SECOND;
 
-/// Spans that are kept apart.
+/// The most spans, with open gaps between them.
 const SPANS: usize = 8;
-/// Seconds of which the closed gaps are kept.
+/// The seconds for which closed gaps are counted.
 const SECONDS: usize = 4;
 
 /// Spans of time with I/Os outstanding, in nanoseconds, in order and apart from each other.
@@ -16,12 +16,12 @@ const SECONDS: usize = 4;
 pub(super) struct Cover {
     spans: [(u64, u64); SPANS],
     len: usize,
-    /// By second, modulo their number: the nanoseconds of its closed gaps.
+    /// By second, modulo [`SECONDS`]: the time in closed gaps, in nanoseconds.
     closed: [u64; SECONDS],
 }
 
 impl Cover {
-    /// An I/O was outstanding from `from` to `to`. O(1) for one that ends last and began in the last span.
+    /// Adds an I/O that was outstanding from `from` to `to`. O(1) if it began in or after the last span.
     #[inline]
     pub(super) fn add(&mut self, from: u64, to: u64) {
         match self.spans[..self.len].last_mut() {
@@ -43,7 +43,7 @@ impl Cover {
         let first = spans.iter().take_while(|(_, end)| *end < from).count();
         let touched = spans[first..].iter().take_while(|(begin, _)| *begin <= to).count();
         if touched == 0 {
-            // The span lies in a gap, which is left as it is: the I/O ended long before it was reported.
+            // The span lies in a gap: the I/O ended long before it was reported. The gap stays as it is.
             return;
         }
         let after = first + touched;
@@ -65,10 +65,10 @@ impl Cover {
         self.len += 1;
     }
 
-    /// The gap stays, whatever I/Os are reported later.
+    /// Closes a gap: later reports do not cover it.
     fn close(&mut self, from: u64, to: u64) {
         let last = to / SECOND;
-        // The seconds before are not judged any more.
+        // Earlier seconds are not judged.
         let first = (from / SECOND).max(last.saturating_sub(SECONDS as u64 - 1));
         for second in first..=last {
             let inside = to.min((second + 1) * SECOND) - from.max(second * SECOND);
@@ -76,7 +76,7 @@ impl Cover {
         }
     }
 
-    /// The nanoseconds of the second number `second` without an I/O outstanding, as far as it is known now.
+    /// The time of a second without an I/O outstanding, in nanoseconds, by the I/Os reported so far.
     pub(super) fn idle(&self, second: u64) -> u64 {
         let (from, to) = (second * SECOND, (second + 1) * SECOND);
         let inside = |(begin, end): &(u64, u64)| (*end).min(to).saturating_sub((*begin).max(from));
@@ -85,7 +85,7 @@ impl Cover {
         (SECOND - covered + closed).min(SECOND)
     }
 
-    /// Forgets the seconds before number `second`, and makes room for the next ones.
+    /// Forgets the seconds before number `second`.
     pub(super) fn forget(&mut self, second: u64) {
         let kept = self.spans[..self.len].iter().take_while(|(_, end)| *end <= second * SECOND);
         let gone = kept.count();
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(cover.idle(1), SECOND - 5);
     }
 
-    /// Beside a map of each nanosecond: exact while few gaps are open, else never less than the truth.
+    /// Compared with a map of each nanosecond: exact while few gaps are open, and otherwise never less than the truth.
     #[test]
     fn the_time_without_ios_is_never_too_short() {
         for seed in 0..200 {

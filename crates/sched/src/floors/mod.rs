@@ -1,20 +1,19 @@
-//! The account of floors: whether each group with a floor completes as much as it was promised, second by second, and the
-//! cause if it does not.
+//! The account of floors: whether each group with a floor completes its promised work in each second, and the cause if
+//! it does not.
 //!
-//! The evidence is the work that a group *completed* while it had I/Os outstanding anywhere between their arrival and
-//! their end, in the device time that the policy charges. A policy cannot judge itself: I/Os that wait before it, or
-//! that a device holds among those of others, are I/Os that it has nothing more to do for. The account receives each
-//! I/O that ends, and the time; every tenth of a second it looks where the outstanding I/Os are. It has no clock and
-//! changes nothing.
+//! The evidence is the work that a group *completed* while it had I/Os outstanding, between their arrival and their
+//! end, in the device time that the policy charges. A policy cannot judge itself: it does not see I/Os that wait for a
+//! slot, and it has no influence on those that the device holds among others. The account receives each I/O that ends,
+//! and the time. Every tenth of a second it looks where the outstanding I/Os are. It has no clock and changes nothing.
 //!
 //! | in a second | judged |
 //! |---|---|
-//! | for more than 1 % of it nothing was outstanding | no |
-//! | completed at least the floor, but for 1 % and two I/Os, one for either end of the second | kept |
-//! | completed less | missed, with a [`FloorCause`] |
+//! | nothing was outstanding for more than 1 % of it | no |
+//! | the group completed at least the floor, less 1 % and two I/Os, one for each end of the second | kept |
+//! | it completed less | missed, with a [`FloorCause`] |
 //!
-//! Three seconds in a row in which the device as a whole completed less than the floors need make a floor *infeasible*; the
-//! next second in which it is kept ends that.
+//! A floor is *infeasible* after three seconds in a row in which the device as a whole completed less than the floors
+//! need. The next second in which it is kept ends that.
 
 mod cover;
 
@@ -30,14 +29,14 @@ use cover::Cover;
 const SECOND: u64 = 1_000_000_000;
 /// The time from one look to the next.
 const STEP: Nanos = Nanos::from_millis(100);
-/// The most time in a second in which nothing is outstanding, if it is to be judged: a client that sends one I/O after the
-/// other takes a moment for each.
+/// The longest time without an outstanding I/O in a second that is judged: a client that sends one I/O after the other
+/// takes a moment for each.
 const MOST_IDLE: u64 = SECOND / 100;
-/// Seconds in a row by which a floor is infeasible.
+/// The seconds in a row after which a floor is infeasible.
 const INFEASIBLE_AFTER: u32 = 3;
-/// The most seconds that one look judges. After a longer time without a look, those before are judged by none.
+/// The most seconds that one look judges. After a longer time without a look, earlier seconds are not judged.
 const MOST_JUDGED: u64 = 60;
-/// I/Os over which the mean cost is taken.
+/// The number of I/Os over which the mean cost is taken.
 const MEAN_OF: u64 = 16;
 const MILLION: u64 = 1_000_000;
 /// No floor.
@@ -46,15 +45,15 @@ const NONE: u16 = u16::MAX;
 /// The cause of a floor that was missed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FloorCause {
-    /// Its I/Os were held back by a ceiling, of it or of a group above.
+    /// A ceiling of the group, or of one above, held its I/Os back.
     Ceiling,
     /// Its I/Os waited for a slot.
     Slots,
-    /// Its I/Os were held back for the latency goal of another group.
+    /// The latency goal of another group held its I/Os back.
     Goal,
     /// Its I/Os were in the device, or waited for it, among those of others.
     Device,
-    /// All of its I/Os were in the device, and no others: it has too few in flight.
+    /// Its I/Os were alone in the device: it has too few in flight.
     Depth,
     /// The device as a whole completed less than the floors need.
     Infeasible,
@@ -92,17 +91,18 @@ impl FloorCause {
     }
 }
 
-/// How a floor stands, by the last second.
+/// The state of a floor, by the last second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FloorState {
-    /// The group had no I/O outstanding for a part of it.
+    /// The group had no I/O outstanding for a part of the second.
     #[default]
     Idle,
-    /// It completed its promised device time.
+    /// The group completed its promised device time.
     Kept,
-    /// It completed less.
+    /// The group completed less.
     Missed,
-    /// It completed less in three seconds in a row or more, and the device as a whole less than the floors need.
+    /// For three seconds in a row or more, the group completed less, and the device as a whole less than the floors
+    /// need.
     Infeasible,
 }
 
@@ -119,30 +119,30 @@ impl FloorState {
     }
 }
 
-/// How the floor of a group was kept.
+/// The report about the floor of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FloorReport {
     /// The group.
     pub group: GroupIndex,
-    /// How the floor stands.
+    /// The state of the floor.
     pub state: FloorState,
     /// Seconds in which the group had I/Os outstanding all the time.
     pub seconds: u64,
-    /// Those of them in which it completed less than its floor.
+    /// Seconds among them in which the group completed less than its floor.
     pub missed: u64,
-    /// The device time it lacked in these: half of a floor for a second is half a second.
+    /// The part of the floor that it lacked in missed seconds: half of a floor for a second is half a second.
     pub short: Nanos,
-    /// The device time it completed in the worst of them, in millionths of its floor; 1,000,000 if none was missed.
+    /// The device time that it completed in the worst of these, in millionths of its floor; 1,000,000 without any.
     pub least: u64,
     /// The missed seconds by cause, in the order of [`FloorCause::ALL`].
     pub causes: [u64; 6],
-    /// The evidence of an infeasible floor: the device time completed for all groups in the last second of that kind,
-    /// in millionths of the need of the floors. Zero if there was none.
+    /// The evidence of an infeasible floor: the device time completed for all groups in the last infeasible second, in
+    /// millionths of the need of the floors; zero if there was none.
     pub best: u64,
 }
 
 impl FloorReport {
-    /// Nothing was judged yet.
+    /// A report of no seconds.
     #[must_use]
     pub fn new(group: GroupIndex) -> Self {
         Self {
@@ -177,7 +177,7 @@ impl FloorReport {
     }
 }
 
-/// The place of an outstanding I/O that the account is shown.
+/// The place of an outstanding I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FloorPlace {
     /// It waits for a slot.
@@ -190,7 +190,7 @@ pub enum FloorPlace {
     Device,
 }
 
-/// The findings of a look about a group.
+/// The I/Os of a group at a look: the oldest arrival, and the number by place.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     oldest: Option<Instant>,
@@ -198,7 +198,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// The cause for which the group completes too little, if it does, beside `at_device` I/Os in the device.
+    /// The cause if the group completes too little, with `at_device` I/Os of all groups in the device.
     fn cause(&self, at_device: u32) -> FloorCause {
         let [slot, goal, policy, device] = self.at;
         match () {
@@ -212,10 +212,11 @@ impl Seen {
     }
 }
 
-/// A second that would be missed if I/Os were outstanding all the time.
+/// A second, to be judged if I/Os were outstanding all the time.
 #[derive(Clone, Copy)]
 struct Second {
     number: u64,
+    /// The device time that the group completed, in nanoseconds.
     done: u64,
     cause: FloorCause,
     best: u64,
@@ -229,16 +230,17 @@ struct Watched {
     reserve: Rate,
     /// The device time that it is promised in a second, in nanoseconds.
     due: u64,
-    /// The device time that it completed: in this second, and in later ones.
+    /// The device time that it completed in this second and in later ones, in nanoseconds.
     done: [u64; 2],
-    /// [`MEAN_OF`] times the mean cost of its I/Os.
+    /// [`MEAN_OF`] times the mean cost of its I/Os, and the greatest cost, in nanoseconds.
     mean: u64,
     largest: u64,
     cover: Cover,
     seen: Seen,
-    /// Nanoseconds of this second by the cause that was seen in them.
+    /// The time of this second by the cause that was seen, in nanoseconds.
     spent: [u64; 6],
-    /// The second before this one, if it cannot be judged yet: I/Os that a ceiling holds back are not seen before they end.
+    /// The second before this one, if it cannot be judged yet: I/Os that a ceiling holds back are not seen until they
+    /// end.
     pending: Option<Second>,
     /// Infeasible seconds in a row.
     in_a_row: u32,
@@ -264,7 +266,7 @@ impl Watched {
         }
     }
 
-    /// Returns whether the group had I/Os outstanding all the time.
+    /// Returns whether the group had I/Os outstanding all the time in `second`.
     fn is_covered(&self, second: u64) -> bool {
         self.cover.idle(second) <= MOST_IDLE
     }
@@ -303,7 +305,7 @@ impl Watched {
         causes.max_by_key(|(_, spent)| *spent).map_or(FloorCause::Device, |(cause, _)| cause)
     }
 
-    /// Ends the second. `best` is the device time completed, in millionths of the need of all floors.
+    /// Ends a second. `best` is the device time completed for all groups, in millionths of the need of all floors.
     fn close(&mut self, number: u64, best: u64, is_judged: bool) {
         if let Some(pending) = self.pending.take()
             && self.is_covered(pending.number)
@@ -333,24 +335,24 @@ impl Watched {
 /// The account of the floors of one elevator.
 pub struct Floors {
     watched: Vec<Watched>,
-    /// By number of the group: the place of its floor, or of the next one above.
+    /// By number of the group: the place of its floor, or of the next floor above; `NONE` without one.
     of: Vec<u16>,
     capacity: Capacity,
-    /// The number of the second, from time zero on, and the nanosecond at which it ends; zero before the first look.
+    /// The number of the second, from time zero on, and its end in nanoseconds; zero before the first look.
     second: u64,
     end: u64,
-    /// Seconds before this one are not judged: the account began in the middle of them.
+    /// The first second that is judged. The account began in the middle of the one before.
     first: u64,
-    /// The device time that all groups completed in this second, and in later ones.
+    /// The device time that all groups completed in this second and in later ones, in nanoseconds.
     total: [u64; 2],
     looked: Instant,
     due: Instant,
-    /// By floor: the need of the floors below it.
+    /// By floor: the need of the floors below it, in nanoseconds.
     needs: Vec<u64>,
 }
 
 impl Floors {
-    /// An account without groups, under a policy that charges by this capacity. It begins with its first look.
+    /// An account without groups, for a policy that charges by this capacity. It begins with its first look.
     #[must_use]
     pub fn new(capacity: Capacity) -> Self {
         Self {
@@ -376,8 +378,8 @@ impl Floors {
         self.watched.iter_mut().for_each(|one| one.done = [0; 2]);
     }
 
-    /// Follows a change of the groups or of the capacity. Floors that are as before keep their counts. O(groups), and of the
-    /// floors the square.
+    /// Follows a change of the groups or of the capacity. Floors of groups that remain keep their counts. O(groups +
+    /// floors squared).
     pub fn set(&mut self, members: &[Member], capacity: Capacity) {
         self.capacity = capacity;
         let last = members.iter().map(|member| usize::from(member.group.0)).max().unwrap_or(0);
@@ -411,7 +413,8 @@ impl Floors {
         }
     }
 
-    /// An I/O of a group has ended that the policy has charged `cost` nanoseconds of device time for. O(depth of the tree).
+    /// Counts an I/O of a group that has ended, for which the policy charged the device time `cost`. O(depth of the
+    /// tree).
     #[inline]
     pub fn completed(&mut self, group: GroupIndex, arrived: Instant, ended: Instant, cost: Nanos) {
         let later = usize::from(ended.as_nanos() >= self.end);
@@ -426,14 +429,14 @@ impl Floors {
         }
     }
 
-    /// When the account wants to look.
+    /// The time of the next look.
     #[must_use]
     pub fn due(&self) -> Instant {
         self.due
     }
 
-    /// Looks at the I/Os that are outstanding: `show` shows each, or the oldest of those that wait in one line. Under a
-    /// policy that charges by `capacity`. O(groups with floors), and the I/Os that are shown.
+    /// Looks at the outstanding I/Os, and judges the seconds that are over. `show` shows each I/O, or the oldest of
+    /// several that wait in one line. The policy charges by `capacity`. O(groups with floors + I/Os shown).
     pub fn look(
         &mut self,
         now: Instant,
@@ -490,13 +493,13 @@ impl Floors {
         self.second += 1;
     }
 
-    /// The device time that the floors need in this second: all of those of groups that had I/Os at the device, or next
-    /// to it, all the time, the work done by the others, and of a floor within another one the part beyond that.
+    /// The device time that the floors need in this second. A group that had I/Os at the device, or next to it, all the
+    /// time needs its floor, and any other the work that it did. A group needs at least the sum of the groups below it.
     fn need(&mut self) -> u64 {
         let Self { watched, needs, second, .. } = self;
         needs.fill(0);
         let mut need = 0;
-        // The groups above come first.
+        // In reverse, since groups come before those below them.
         for (at, one) in watched.iter().enumerate().rev() {
             let is_there = one.is_covered(*second) && one.seen_cause() == FloorCause::Device;
             let own = if is_there { one.due } else { one.done[0].min(one.due) };
@@ -509,7 +512,7 @@ impl Floors {
         need
     }
 
-    /// Takes the counts since the last call, of each group with a floor.
+    /// Passes the report of each group with a floor to `tell`, with the counts since the last call.
     pub fn take(&mut self, tell: &mut dyn FnMut(FloorReport)) {
         for one in &mut self.watched {
             let state = one.report.state;
@@ -518,7 +521,8 @@ impl Floors {
         }
     }
 
-    /// The time between two I/Os of each group by which its floor is kept, in nanoseconds, by the mean cost of its last ones.
+    /// The time between two I/Os of each group at which its floor is kept, in nanoseconds, by the mean cost of its last
+    /// I/Os.
     pub fn gaps(&self) -> impl Iterator<Item = (GroupIndex, u64)> + '_ {
         self.watched.iter().map(|one| {
             let gap = u128::from(one.mean) * u128::from(SECOND) / u128::from(one.due * MEAN_OF);

@@ -1,13 +1,13 @@
-//! Forecasts: how long an I/O that arrives now will take, learnt from the requests before it, under any policy.
+//! Forecasts of the latency of an I/O that arrives, learnt from earlier requests, under any policy.
 //!
 //! A [`Forecast`] sees every request of an elevator, as a policy does. It has no clock, orders nothing, and knows
-//! neither the policy nor the device. It learns two things (`doc/forecast.md` has the rules):
+//! neither the policy nor the device. It learns two kinds of numbers (`doc/forecast.md` has the rules):
 //!
-//! - *costs*: the device time of a request, by direction, size, and the number of requests that the device works at: a
-//!   device that works on several at a time needs less time for each, as the time is divided among them;
+//! - *costs*: the device time of a request, by direction, size, and the number of requests in the device, among which
+//!   the device divides its time;
 //! - *shares*: the part of the work waiting in the scheduler that is served before a new I/O, by group and direction.
 //!
-//! An [`Outlook`] is a forecast as of one moment, for threads that have only that.
+//! An [`Outlook`] is a forecast as of one moment, for threads without access to the elevator.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -16,7 +16,7 @@ use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, Op, RequestId};
 /// The place of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Stage {
-    /// The slot is free, or its request came before the forecast did.
+    /// The slot is free, or its request came before the forecast began.
     #[default]
     Unknown,
     Held,
@@ -30,31 +30,31 @@ struct Slot {
     stage: Stage,
     class: usize,
     inserted: Instant,
-    /// The work that was held ahead of it.
+    /// The work that was held ahead of it, in nanoseconds of device time.
     ahead: u64,
-    /// The time that it would have taken without that work.
+    /// The expected latency without that work, in nanoseconds.
     base: u64,
-    /// The time from its arrival to its end, as predicted when it got its slot.
+    /// The time from its arrival to its end, as expected when it got its slot.
     expected: Nanos,
     issued: Instant,
-    /// The device's virtual time by then.
+    /// The virtual time of the device at its issue.
     mark: u64,
 }
 
 /// The device as a server of one unit of work a nanosecond, which it divides evenly among its requests.
 ///
-/// Its *virtual time* is the work that each request has got since the beginning. The work that a request got from its issue to
-/// its end is its cost; the costs of all requests add up to the time in which the device was busy.
+/// Its *virtual time* is the work that a request in the device since the beginning would have got. The work that a
+/// request got from its issue to its end is its cost. The costs of all requests add up to the busy time of the device.
 #[derive(Default)]
 struct Device {
     by_class: [u32; CLASSES],
     requests: u32,
-    /// In units of 1/256 ns, modulo 2^64.
+    /// The virtual time in units of 1/256 ns, modulo 2^64.
     time: u64,
     /// The sum of the virtual times at which its requests were issued, modulo 2^64.
     marks: u64,
     last: Instant,
-    /// When it will have done all that it has, as far as is known.
+    /// The expected time at which it has done all its requests.
     clear: Instant,
 }
 
@@ -69,7 +69,7 @@ impl Device {
         self.last = self.last.max(now);
     }
 
-    /// A request of `class`, which is to cost `cost`, is issued. Returns the virtual time.
+    /// Adds an issued request of `class` with the expected cost `cost`. Returns the virtual time.
     fn issued(&mut self, now: Instant, class: usize, cost: u64) -> u64 {
         self.advance(now);
         self.clear = if self.requests == 0 { now } else { self.clear } + Nanos(cost);
@@ -79,7 +79,7 @@ impl Device {
         self.time
     }
 
-    /// A request that was issued at virtual time `mark` has left. Returns the work that it got.
+    /// Removes a request that was issued at the virtual time `mark`. Returns the work that it got, in nanoseconds.
     fn left(&mut self, now: Instant, class: usize, mark: u64, costs: &Costs) -> u64 {
         self.advance(now);
         self.requests -= 1;
@@ -116,13 +116,13 @@ impl Forecast {
         }
     }
 
-    /// The forecast as of `now`, where `outside` requests wait for a slot. O(1).
+    /// The outlook, where `outside` I/Os wait for a slot. O(1).
     #[must_use]
     pub fn outlook(&self, outside: u32) -> Outlook {
         let at_device = self.device.requests;
         let held = self.costs.of_all(&self.held, at_device);
         let device = self.costs.of_all(&self.device.by_class, at_device);
-        // I/Os outside are taken to be like the requests inside.
+        // I/Os outside count with the mean cost of the requests inside.
         let requests = u64::from(self.held.iter().sum::<u32>() + at_device);
         let mean = (held + device).checked_div(requests).unwrap_or(0);
         Outlook {
@@ -141,7 +141,7 @@ impl Forecast {
         learnt.map_or(Share::ALL, Learnt::share)
     }
 
-    /// The request `id` has a slot.
+    /// Adds a request that gets a slot.
     pub fn inserted(&mut self, now: Instant, id: RequestId, io: &IoMeta) {
         self.gone(now, id);
         let outlook = self.outlook(0);
@@ -164,10 +164,10 @@ impl Forecast {
         };
     }
 
-    /// The request goes to the device.
+    /// Follows a request that goes to the device.
     pub fn issued(&mut self, now: Instant, id: RequestId, io: &IoMeta) {
         if self.stage(id) == Stage::Unknown {
-            // The request came before the forecast began, so its wait teaches nothing.
+            // The request came before the forecast began, so nothing is learnt from its wait.
             self.inserted(now, id, io);
             self.slots[id.index()].ahead = 0;
         }
@@ -184,8 +184,8 @@ impl Forecast {
         (slot.stage, slot.issued) = (Stage::AtDevice, now);
     }
 
-    /// The request has ended. Returns how long it was expected to take from its arrival, if it was seen from its insertion
-    /// on.
+    /// Learns from a request that has ended. Returns its expected latency from its arrival on; `None` if its issue was
+    /// not seen.
     pub fn completed(&mut self, at: Instant, id: RequestId, io: &IoMeta) -> Option<Nanos> {
         if self.stage(id) != Stage::AtDevice {
             self.gone(at, id);
@@ -202,7 +202,7 @@ impl Forecast {
         Some(slot.expected)
     }
 
-    /// The request goes back to the scheduler, to be issued again. Nothing is learnt of it.
+    /// Follows a request that returns to the scheduler. Nothing is learnt from it.
     pub fn requeued(&mut self, now: Instant, id: RequestId) {
         if self.stage(id) == Stage::AtDevice {
             let Self { slots, held, device, costs, .. } = self;
@@ -213,7 +213,7 @@ impl Forecast {
         }
     }
 
-    /// The request is no longer there: it was fused into another, or given up.
+    /// Removes a request that was fused into another, or given up.
     pub fn gone(&mut self, now: Instant, id: RequestId) {
         let Self { slots, held, device, costs, .. } = self;
         let slot = core::mem::take(&mut slots[id.index()]);
@@ -249,14 +249,14 @@ fn class(op: Op, sectors: u32) -> usize {
 pub struct Share(u16);
 
 impl Share {
-    /// All of it, as in a line; also the assumption before anything is learnt.
+    /// The whole of the held work, as in a FIFO; also the assumption before anything is learnt.
     pub const ALL: Self = Self(256);
-    /// Nothing of it.
+    /// No part of it.
     pub const NONE: Self = Self(0);
-    /// I/Os that come later may be served before it, too.
+    /// The greatest share. It is above `ALL`, since later I/Os may be served before the I/O too.
     const MOST: u64 = 16 * 256;
 
-    /// `behind` of `ahead`; all of it if `ahead` is zero.
+    /// The part `behind` of `ahead`; `ALL` if `ahead` is zero.
     fn of(behind: u64, ahead: u64) -> Self {
         match (behind * 256).checked_div(ahead) {
             None => Self::ALL,
@@ -264,13 +264,13 @@ impl Share {
         }
     }
 
-    /// The number of 256th parts.
+    /// The share in 256ths.
     #[must_use]
     pub const fn parts(self) -> u16 {
         self.0
     }
 
-    /// A share of so many 256th parts.
+    /// A share in 256ths.
     #[must_use]
     pub const fn of_parts(parts: u16) -> Self {
         Self(parts)
@@ -284,7 +284,7 @@ pub struct Outlook {
     pub held: Nanos,
     /// The requests at the device.
     pub at_device: u32,
-    /// When the device will have done all of them, as far as is known.
+    /// The expected time at which the device has done all of them.
     pub clear: Instant,
     /// The device time of all of them.
     pub device: Nanos,
@@ -293,11 +293,11 @@ pub struct Outlook {
 }
 
 impl Outlook {
-    /// How long an I/O takes that arrives at `now`, with `share` of the held work served before it. Zero while nothing is
-    /// known.
+    /// Returns the expected latency of an I/O that arrives at `now`, with `share` of the held work served before it;
+    /// zero while nothing is learnt.
     ///
-    /// `at_device` requests are at the device now, which may be fewer than when the forecast was made. A device that is
-    /// late is expected to need as long again as it is late: it may be stuck.
+    /// `at_device` is the number of requests at the device at `now`, which may be lower than in the outlook. A device
+    /// that is late is expected to need as long again as it is late: it may be stuck.
     #[must_use]
     pub fn expects(
         &self,
@@ -307,7 +307,7 @@ impl Outlook {
         sectors: u32,
     ) -> Nanos {
         let device = if at_device < self.at_device {
-            // The rest, at its mean cost: when the others ended is not known here.
+            // The remaining requests at their mean cost, since the ends of the others are not known here.
             u128::from(self.device.0) * u128::from(at_device) / u128::from(self.at_device)
         } else if self.at_device == 0 {
             0
@@ -327,12 +327,12 @@ impl Outlook {
     }
 }
 
-/// Powers of two of the number of requests; the last one is for more.
+/// The number of loads: powers of two of the number of requests in the device. The last one is for more.
 const LOADS: usize = 9;
-/// The weight of a new cost is at least one in so many.
+/// The number of costs in a mean. The weight of a new cost is at least one in so many.
 const MEMORY: u8 = 16;
 
-/// The mean of the latest costs.
+/// The moving mean of costs.
 #[derive(Clone, Copy, Default)]
 struct Mean {
     /// Nanoseconds.
@@ -349,7 +349,7 @@ fn load(requests: u32) -> usize {
 }
 
 impl Costs {
-    /// A request got `cost` nanoseconds of the device in `stay` nanoseconds there.
+    /// Learns from a request that got `cost` ns of device time in a stay of `stay` ns there.
     fn learn(&mut self, class: usize, cost: u64, stay: u64) {
         let requests = stay / cost.max(1);
         let mean = &mut self.0[class][load(u32::try_from(requests).unwrap_or(u32::MAX))];
@@ -358,15 +358,15 @@ impl Costs {
         mean.cost = (old + (new - old) / i64::from(mean.seen)) as u32;
     }
 
-    /// The cost of one more request of a class where the device then works at `requests`; of the nearest load and size that
-    /// is known, and zero if nothing is.
+    /// The cost in nanoseconds of a request of `class` where the device has `requests`, this one included: that of the
+    /// nearest load and size that is known, and zero if none is.
     fn of(&self, class: usize, requests: u32) -> u64 {
         let load = load(requests);
         let mean = self.0[class][load];
         if mean.seen > 0 { mean.cost.into() } else { self.nearest(class, load) }
     }
 
-    /// The costs of as many requests of each class as `counts` says, where the device works at `requests`.
+    /// The cost of `counts` requests by class, in nanoseconds, where the device has `requests`.
     fn of_all(&self, counts: &[u32; CLASSES], requests: u32) -> u64 {
         let some = counts.iter().enumerate().filter(|(_, count)| **count > 0);
         some.map(|(class, count)| u64::from(*count) * self.of(class, requests)).sum()
@@ -376,7 +376,7 @@ impl Costs {
     fn nearest(&self, class: usize, load: usize) -> u64 {
         let of_size = |class: usize| {
             let loads = self.0[class].iter().enumerate().filter(|(_, mean)| mean.seen > 0);
-            // Of two that are as near, the one for fewer requests: rather too much than too little.
+            // Of two that are equally near, the one for fewer requests: too high a cost is the safer error.
             loads.min_by_key(|(at, _)| (at.abs_diff(load), *at)).map(|(_, mean)| mean.cost)
         };
         let half = CLASSES / 2;
@@ -387,15 +387,15 @@ impl Costs {
     }
 }
 
-/// Requests that a share is learnt from: an odd number, so that one of them is in the middle.
+/// The number of requests from which a share is learnt. It is odd, so that one of them is the median.
 const SEEN: usize = 31;
-/// Waits count as no longer than this, so that their product with a share does not overflow.
+/// The longest wait that counts, in nanoseconds, so that no product overflows.
 const LONGEST: u64 = 1 << 48;
 
-/// The shares of the latest requests of one group and direction, and the median of them.
+/// The shares of the latest requests of one group and direction, and their median.
 ///
-/// The median and not the mean: an I/O is predicted to be late if that is likelier than not, and a policy that gives a tenant
-/// turns makes waits of two kinds, of which a mean is neither.
+/// The median says whether an I/O is likelier to be late than not. A policy that gives tenants turns makes waits of two
+/// kinds, and their mean is neither.
 #[derive(Clone, Copy)]
 struct Learnt {
     latest: [u16; SEEN],
@@ -411,7 +411,7 @@ impl Default for Learnt {
 }
 
 impl Learnt {
-    /// A request waited `behind` nanoseconds behind `ahead` nanoseconds of held work.
+    /// Learns from a request that waited for `behind` ns, with `ahead` ns of held work ahead of it.
     fn learn(&mut self, behind: u64, ahead: u64) {
         if ahead == 0 {
             return;

@@ -23,7 +23,7 @@ fn expects(forecast: &Forecast, now: Instant, group: u16, op: Op) -> u64 {
     outlook.expects((now, outlook.at_device), share, op, 8).0 / MICRO
 }
 
-/// One after the other on an idle device, each of which takes so many microseconds.
+/// Requests one after the other on an idle device, each of which takes `takes` microseconds.
 fn teach(forecast: &mut Forecast, from: &mut u64, op: Op, takes: u64) {
     for _ in 0..32 {
         let io = io(0, op, at(*from));
@@ -72,7 +72,7 @@ impl Line {
         Self { forecast, depth, serial, held, device, now: 0, ends: u64::MAX, free }
     }
 
-    /// A request comes; `first`: ahead of all that are held.
+    /// Inserts a request, with `first` ahead of all that are held.
     fn comes(&mut self, group: u16, first: bool) -> u32 {
         let io = io(group, Op::Read, at(self.now));
         let slot = self.free.pop().expect("a slot");
@@ -150,7 +150,7 @@ fn a_group_that_the_policy_prefers_learns_that_it_does_not_wait_for_the_others()
 #[test]
 fn requests_that_a_device_serves_at_once_do_not_wait_for_each_other() {
     let mut forecast = Forecast::new(8, 1);
-    // Eight at a time, all of which take 100 us.
+    // Eight requests at a time, each of which takes 100 us.
     for round in 0..50 {
         let began = at(round * 100);
         let one = io(0, Op::Read, began);
@@ -206,7 +206,7 @@ fn requests_that_go_another_way_are_not_counted_twice() {
     forecast.gone(at(now), id(1));
     forecast.gone(at(now), id(1));
     forecast.gone(at(now), id(2));
-    // A slot whose last request was never seen to end.
+    // A slot whose last request was not seen to end.
     forecast.inserted(at(now), id(3), &one);
     forecast.gone(at(now), id(3));
     assert_eq!((forecast.outlook(0).held, forecast.outlook(0).at_device), (Nanos::ZERO, 0));
@@ -237,7 +237,7 @@ fn a_share_is_that_of_most_of_the_latest_requests() {
     assert_eq!(learnt.share(), Share::ALL, "nothing is known");
     learnt.learn(500, 0);
     assert_eq!(learnt.share(), Share::ALL, "with nothing held, nothing is learnt");
-    // A tenant whose turn it is waits for nothing, and otherwise for four times the held work.
+    // A tenant does not wait in its turn, and otherwise waits for four times the held work.
     for n in 0..SEEN {
         learnt.learn(if n % 3 == 0 { 4_000 } else { 0 }, 1_000);
     }

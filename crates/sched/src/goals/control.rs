@@ -1,31 +1,31 @@
 //! The steps of the controller: taking after a missed window, and giving back.
 //!
-//! The order of taking: the length of requests; the depth of the device, as long as that helps; then the rates of the
-//! tiers, lightest first. The order of giving back is the reverse.
+//! The order of taking is: the length of requests; the depth of the device, while that helps; the rates of the tiers,
+//! lightest first. The order of giving back is the reverse.
 //!
-//! Whether short requests help is not asked. Alone they do so where a request is most of what the device holds, and a bound
-//! on that, or a rate, is only fine enough with them; and they cost the others little.
+//! The effect of short requests is not judged. They cost the others little. They help directly where one request is
+//! most of what the device holds, and a depth or a rate is fine enough only with short requests.
 
 use super::pace::{Cut, Pace, Raise};
 use blkmq_core::{Instant, Nanos};
 
-/// Good windows before something is given back; after each time that this was wrong, twice as many.
+/// Good windows before something is given back, at first and at most. They double each time that it was too much.
 const PATIENCE: u32 = 2;
 const MOST_PATIENCE: u32 = 8;
-/// So many times as many if the goals are met, and are not far from missed: the device alone may be so slow.
+/// The factor of good windows where goals are met but not far from missed: the device alone may be so slow.
 const MORE: u32 = 10;
-/// A depth at which a goal was missed is not tried again for so long.
+/// The time for which a depth or a length at which a goal was missed is not tried again.
 const REMEMBERED: Nanos = Nanos::from_secs(60);
-/// No request is cut shorter, in sectors (128 KiB): a drive needs this length for its full speed.
+/// The shortest length, in sectors (128 KiB): a drive needs it for its full speed.
 pub(super) const SHORTEST: u32 = 256;
-/// How long a goal is missed with nothing left to take before it is infeasible: a drive continues for a while with the
-/// writes in its cache.
+/// The time for which a goal is missed with nothing left to take before it is infeasible: a drive still writes what is
+/// in its cache.
 const NOTHING_LEFT: Nanos = Nanos::from_millis(2000);
-/// Time in which it is met meanwhile counts against that by this part of it: a goal at the edge of what can be had, missed in
-/// more than one of so many windows, is infeasible too.
+/// Time in which the goal is met reduces that by this part of it. So a goal at the edge of what the device can do,
+/// missed in more than one of so many windows, is infeasible too.
 const EDGE: u64 = 16;
-/// A step shows its effect after this time: requests in the device or behind a cache end first. Where several tiers have
-/// something left, the time is divided by their number, so that the end is known within five seconds.
+/// The time after which a step shows its effect, since requests in the device or behind its cache end first. It is
+/// divided by the number of busy tiers, so that an infeasible goal is known within five seconds.
 const SHOWS: Nanos = Nanos::from_millis(300);
 
 /// The outcome of the windows.
@@ -41,21 +41,22 @@ pub(super) struct Seen {
     pub(super) rest: bool,
     /// Every percentile is below half of its goal.
     pub(super) ease: bool,
-    /// Every percentile is below three quarters of its goal: there is much to give back.
+    /// Every percentile is below three quarters of its goal.
     pub(super) room: bool,
+    /// Requests at the device.
     pub(super) at_device: u32,
     /// The longest request of the groups without a goal or a floor, in sectors.
     pub(super) longest: u32,
-    /// Groups with a floor have I/Os: the number of requests in the device is not bounded.
+    /// Groups with a floor have I/Os, so the depth of the device is not bounded.
     pub(super) floors: bool,
 }
 
 /// The outcome of a decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
-    /// Go on.
+    /// The control continues.
     Goes,
-    /// The goals that were missed cannot be met.
+    /// The missed goals cannot be met.
     Infeasible,
 }
 
@@ -64,32 +65,37 @@ pub(super) enum Answer {
 enum Last {
     None,
     CutLength,
+    /// With the length before the step.
     RaisedLength(Option<u32>),
-    /// The depth was lowered when the mean was this.
+    /// With the mean latency before the step, in nanoseconds.
     CutDepth(u64),
     CutRate,
-    /// A tier got back something; its rate was this before.
+    /// With the tier, and its rate before the step.
     RaisedRate((usize, Option<u64>)),
+    /// With the depth before the step.
     RaisedDepth(Option<u32>),
 }
 
 pub(super) struct Control {
+    /// The most requests that the device takes.
     most: u32,
-    /// Sectors.
+    /// The longest request in sectors; `None` for no bound.
     length: Option<u32>,
-    /// The length is not raised before this.
+    /// The length is not raised before this time.
     length_rests: Instant,
+    /// The most requests at the device; `None` for no bound.
     depth: Option<u32>,
     /// A lower depth did not help.
     depth_is_useless: bool,
-    /// The depth is not raised before this.
+    /// The depth is not raised before this time.
     depth_rests: Instant,
     last: Last,
+    /// Good windows in a row, and those needed to give back.
     good: u32,
     patience: u32,
-    /// No step before this shows anything.
+    /// The last step shows its effect from this time on.
     shows: Instant,
-    /// For how long a goal was missed with nothing left to take.
+    /// The time for which a goal was missed with nothing left to take; `None` while there is something left.
     bare: Option<Nanos>,
 }
 
@@ -118,7 +124,7 @@ impl Control {
         self.length
     }
 
-    /// Lets the device have as many as it takes.
+    /// Lets the device have as many requests as it takes.
     pub(super) fn free_depth(&mut self) {
         if self.depth.take().is_some() {
             self.last = Last::None;
@@ -174,7 +180,7 @@ impl Control {
                 self.patience = (2 * self.patience).min(MOST_PATIENCE);
                 return Answer::Goes;
             }
-            // Beside a rate that keeps the device from filling, a depth would only cost.
+            // A depth beside a rate that keeps the device from filling would only cost.
             Last::CutDepth(mean) if seen.mean > mean / 10 * 9 || pace.is_short() => {
                 self.depth = None;
                 self.depth_is_useless = true;
@@ -223,7 +229,7 @@ impl Control {
         };
     }
 
-    /// Short requests are the last that is given back, and only where the goals are far from missed.
+    /// Gives back length, the last bound of all, and only where the goals are far from missed.
     fn raise_length(&mut self, seen: &Seen) -> Last {
         let Some(length) = self.length else {
             self.patience = PATIENCE;
@@ -244,7 +250,7 @@ mod tests {
 
     const WINDOW: Nanos = Nanos::from_millis(500);
 
-    /// The second at which a goal is given up that is missed in one of `every` windows with nothing left to take.
+    /// The second at which a goal is given up that is missed in one of `every` windows, with nothing left to take.
     fn given_up(every: u64) -> Option<u64> {
         let (mut control, mut pace) = (Control::new(1), Pace::default());
         let mut now = Instant::ZERO;
@@ -273,7 +279,8 @@ mod tests {
         None
     }
 
-    /// A goal that was missed in three of ten windows took from others for ever, since no two seconds in a row were bad.
+    /// A goal that is missed in three of ten windows, never for two seconds in a row, must not take from others for
+    /// ever.
     #[test]
     fn a_goal_at_the_edge_of_what_can_be_had_is_infeasible() {
         assert!(given_up(1).expect("given up") <= 3);

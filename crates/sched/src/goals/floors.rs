@@ -1,21 +1,20 @@
 //! The floors of groups, of which nothing is taken.
 //!
-//! A group, or one above it, that has had less than its floor lately may have its next request whatever is taken from its
-//! tier. A floor is a part of the device's time, as policies count it; here a request takes the time that it has by the
-//! figures of the device for reads, and no more than the policy would count, so that too much is let through and never too
-//! little.
+//! If a group, or one above it, has had less than its floor lately, it may have its next request whatever is taken from
+//! its tier. A floor is a part of the device's time, as policies count it. Here a request counts by the device's
+//! figures for reads, and never for more than the policy charges, so a group gets rather too much than too little.
 
 use super::Member;
 use crate::Capacity;
 use alloc::vec::Vec;
 use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, Op, SECTOR_SIZE};
 
-/// Unused time that may be made up for.
+/// The unused time of a floor that may be used later.
 const LATE: Nanos = Nanos::from_millis(5);
-/// The whole device.
+/// The whole device, in millionths.
 const MILLION: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
-/// No request uses a floor up for longer.
+/// The longest time for which a request uses up a floor.
 const LONGEST: Nanos = Nanos::from_secs(1);
 
 #[derive(Clone, Copy, Default)]
@@ -25,9 +24,9 @@ struct Group {
     floor: u64,
     /// It, or a group above it, has a floor.
     is_covered: bool,
-    /// The floor is used up until then.
+    /// The floor is used up until this time.
     next: Instant,
-    /// The end of its last request: one that begins there is sequential.
+    /// The end sector of its last request. A request that begins there is sequential.
     end: u64,
 }
 
@@ -35,7 +34,7 @@ struct Group {
 pub(super) struct Floors {
     /// By number.
     groups: Vec<Group>,
-    /// The numbers of those that have a floor.
+    /// The numbers of groups with a floor.
     with: Vec<u16>,
     capacity: Option<Capacity>,
     /// A group with a floor has had I/Os since the last look.
@@ -84,13 +83,13 @@ impl Floors {
         false
     }
 
-    /// The next time, later than `now`, at which a group with a floor may have a request.
+    /// The earliest time after `now` at which a floor entitles a group to a request; `None` if there is none.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         let times = self.with.iter().map(|group| self.groups[usize::from(*group)].next);
         times.filter(|next| *next > now).min()
     }
 
-    /// A request has come, or an I/O that `joined` one.
+    /// Charges a request that has arrived, or an I/O that `joined` one.
     pub(super) fn charge(&mut self, io: &IoMeta, now: Instant, joined: bool) {
         if !self.covers(io.group) {
             return;
@@ -112,7 +111,7 @@ impl Floors {
         }
     }
 
-    /// Nanoseconds of the device.
+    /// The device time of a request, in nanoseconds; zero without a capacity.
     fn price(&self, io: &IoMeta, is_next: bool) -> u64 {
         let Some(Capacity { iops, bps, .. }) = self.capacity else { return 0 };
         let bytes = match io.op {
@@ -124,7 +123,7 @@ impl Floors {
         begun.max(u64::try_from(moved).unwrap_or(u64::MAX))
     }
 
-    /// Whether a group with a floor has had I/Os since the last call.
+    /// Returns whether a group with a floor has had I/Os since the last call.
     pub(super) fn take_used(&mut self) -> bool {
         core::mem::take(&mut self.used)
     }
@@ -150,7 +149,7 @@ mod tests {
         floors
     }
 
-    /// The requests that a group has in a second that asks each microsecond.
+    /// The number of requests in a second of a group that asks each microsecond.
     fn had(floors: &mut Floors, group: u16, sectors: u32, step: u64) -> u64 {
         let mut had = 0;
         for at in (0..SECOND).step_by(1_000) {
@@ -168,9 +167,9 @@ mod tests {
     fn a_group_has_its_floor_and_no_more() {
         let within = |had: u64, due: u64| assert!((due..=due + 7).contains(&had), "{had} of {due}");
         within(had(&mut floors(&[(1, 0, 400)]), 1, 8, 1_000), 400);
-        // Of the reads of 1 MB that the device does in a second.
+        // The device does 100 reads of 1 MB in a second.
         within(had(&mut floors(&[(1, 0, 400)]), 1, 1_953, 9_999), 40);
-        // Behind each other they take the time of their bytes alone, and more of them are let through.
+        // Sequential requests take the time of their bytes alone, so more of them are admitted.
         assert!(had(&mut floors(&[(1, 0, 400)]), 1, 8, 8) > 9_000);
         assert_eq!(had(&mut floors(&[(1, 0, 0)]), 1, 8, 1_000), 0, "it has none");
     }

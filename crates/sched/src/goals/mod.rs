@@ -1,20 +1,21 @@
-//! Latency goals: a controller beside the policies that keeps the 99th percentile of a group's latency below a target, by
+//! Latency goals: a controller beside the policy that keeps the 99th percentile of a group's latency below a target, by
 //! taking from the groups without a goal.
 //!
-//! The controller receives every request and the time, and answers two questions: how many requests the device may
-//! hold, and whether a group may have another request now. It has no clock, orders no request, and knows neither policy
-//! nor device: it tries. `doc/goals.md` has the rules in full.
+//! The controller receives every request and the time. It bounds the length of requests and what the device may hold,
+//! and decides whether a group may have another request. It has no clock, orders no request, and knows neither the
+//! policy nor the device: it finds the bounds by trial. `doc/goals.md` has the rules in full.
 //!
 //! | state of a goal | in a window | the controller |
 //! |---|---|---|
 //! | idle | no I/O came, none waits | gives back, as if it were met |
-//! | unknown | none ended, some wait, none for longer than the goal | waits |
+//! | unknown | I/Os wait, none for longer than the goal, and none has ended | waits |
 //! | met | at most 1 % took longer than the goal | after some windows in a row, gives back a step |
-//! | missed | more did, or one waits for longer | takes a step, or undoes the last one that it gave back |
-//! | own backlog | the same, and the group has its share of the device: its I/Os wait for each other | gives back, as if it were met |
+//! | missed | more took longer, or one waits for longer | takes a step, or undoes the last one that it gave back |
+//! | own backlog | missed, and the group has its share of the device: its I/Os wait for each other | gives back, as if it were met |
 //! | infeasible | was missed when there was nothing left to take | gives all back, and tries again when the device is faster |
 //!
-//! *No completions while I/Os wait is unknown, never good*: a device that is stuck has no late completions.
+//! *A window without completions in which I/Os wait is unknown, never good*: a device that is stuck has no late
+//! completions.
 
 mod control;
 mod floors;
@@ -38,17 +39,18 @@ use rest::Rest;
 use shares::Shares;
 use window::{Sampling, Verdict, Window};
 
-/// The targets of a group; zero for none. Targets hold for the group and the groups below it that have none of their own.
+/// The targets of a group; zero for none. Targets hold for the group and the groups below it that have none of their
+/// own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Goal {
     /// 99 of 100 reads end within this time, from their arrival at the queue.
     pub p99_read: Nanos,
-    /// Like `p99_read`, but of everything else, and of flushes if `p99_sync` is none.
+    /// Like `p99_read`, for all other I/O. Flushes count here if `p99_sync` is zero.
     pub p99_write: Nanos,
-    /// Like `p99_read`, but of flushes, which count for nothing else then.
+    /// Like `p99_read`, for flushes.
     pub p99_sync: Nanos,
-    /// The percent of its share by weight that is taken from any group at most for the goals, up to 100. Of several groups
-    /// with goals, the largest holds. 90 by default.
+    /// The most that is taken from any group for the goals, in percent of its share by weight, up to 100. Of several
+    /// groups with goals, the largest value holds. 90 by default.
     pub takes_at_most: u8,
 }
 
@@ -61,7 +63,7 @@ impl Default for Goal {
 }
 
 impl Goal {
-    /// The target for a kind of I/O.
+    /// The target for a kind of I/O; zero for none.
     #[must_use]
     pub fn of(&self, kind: GoalKind) -> Nanos {
         match kind {
@@ -90,11 +92,11 @@ impl Goal {
 /// A group as the controller of goals and the account of floors know it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// Its number; the root is not in the list.
+    /// Its number. The root is not in the list.
     pub group: GroupIndex,
     /// The group above it, which comes earlier in the list or is the root.
     pub parent: GroupIndex,
-    /// Its weight: of two groups, the lighter one is taken from first.
+    /// Its weight. Lighter groups are taken from first.
     pub weight: u32,
     /// Its targets.
     pub goal: Goal,
@@ -102,15 +104,15 @@ pub struct Member {
     pub reserve: Rate,
 }
 
-/// The requests of a queue, as the controller sees them when it looks.
+/// The requests of a queue at a look of the controller.
 pub trait Sight {
     /// Shows every request that has not ended, in any order.
     fn waiting(&self, show: &mut dyn FnMut(&IoMeta));
-    /// Requests at the device.
+    /// The number of requests at the device.
     fn at_device(&self) -> u32;
 }
 
-/// The percent of its share that is taken from a group at most, unless it is set.
+/// The default of [`Goal::takes_at_most`].
 const TAKES_AT_MOST: u8 = 90;
 
 /// The time from one look to the next.
@@ -124,12 +126,12 @@ struct Watched {
     kind: GoalKind,
     goal: Nanos,
     window: Window,
-    /// When the oldest of its I/Os came that have not ended, at the last look.
+    /// The arrival of the oldest of its I/Os that had not ended at the last look.
     oldest: Option<Instant>,
     state: GoalState,
     /// The last look that found I/Os.
     used: Option<Instant>,
-    /// While it is infeasible.
+    /// Its rest while it is infeasible.
     rest: Rest,
     p99: Nanos,
     best: Nanos,
@@ -137,17 +139,17 @@ struct Watched {
     missed: u64,
 }
 
-/// How a group is treated.
+/// The treatment of a group.
 #[derive(Clone, Copy)]
 struct Treated {
-    /// The places of its goals by kind.
+    /// The places of its goals in `watched`, by kind; `NONE` without a goal.
     watched: [u16; 3],
-    /// The tier that it is in; `NONE` if nothing is taken from it.
+    /// Its tier; `NONE` if nothing is taken from it.
     tier: u16,
 }
 
 impl Treated {
-    /// The place of the goal that is about `op`.
+    /// The place of the goal for `op`.
     fn place(&self, op: Op) -> usize {
         self.watched[GoalKind::of(op) as usize].into()
     }
@@ -163,18 +165,18 @@ pub struct Goals {
     shares: Shares,
     control: Control,
     sampling: Sampling,
-    /// The longest request of the groups of which requests are shortened, in sectors, since nothing was taken.
+    /// The longest request of groups whose requests may be shortened, in sectors, since nothing was last taken.
     longest: u32,
-    /// The percent of its share that is taken from a group at most.
+    /// The most that is taken from a group, in percent of its share.
     takes_at_most: u8,
-    /// I/Os that came before this do not show the actions taken then.
+    /// The begin of the window. I/Os that came earlier do not show the effect of the last step.
     since: Instant,
     due: Instant,
 }
 
 impl Goals {
-    /// A controller for a device that takes `most` requests, and these groups, whose floors are kept by this capacity;
-    /// `None` if none are kept.
+    /// A controller for a device that takes `most` requests, and for these groups. `capacity` is that by which the
+    /// policy keeps floors; `None` if it keeps none.
     #[must_use]
     pub fn new(most: u32, members: &[Member], capacity: Option<Capacity>) -> Self {
         let mut goals = Self {
@@ -194,7 +196,7 @@ impl Goals {
         goals
     }
 
-    /// Follows a change of the groups. Goals that are as before keep their counts. O(groups), and of the goals the square.
+    /// Follows a change of the groups. Goals that do not change keep their counts. O(groups + goals squared).
     pub fn set(&mut self, members: &[Member], capacity: Option<Capacity>) {
         let last = members.iter().map(|member| usize::from(member.group.0)).max().unwrap_or(0);
         let known = core::mem::take(&mut self.watched);
@@ -242,19 +244,19 @@ impl Goals {
         found.copied().unwrap_or(self.treated[0])
     }
 
-    /// A request came in.
+    /// Counts a request that has arrived.
     pub fn inserted(&mut self, now: Instant, io: &IoMeta) {
         self.charge(now, io, (pace::cost(io), false));
     }
 
-    /// An I/O has joined a request.
+    /// Counts an I/O that has merged into a request.
     pub fn joined(&mut self, now: Instant, io: &IoMeta) {
         self.charge(now, io, (pace::bytes(io), true));
     }
 
     fn charge(&mut self, now: Instant, io: &IoMeta, (cost, joined): (u64, bool)) {
         let tier = self.treated(io.group).tier;
-        // The I/O that a group has by its floor is not taken from the others of its tier.
+        // I/O by a floor does not use up the rate of the tier.
         let is_owed = self.pace.is_limited(tier) && self.floors.owes(io.group, now);
         if !is_owed {
             self.pace.charge(tier, now, cost);
@@ -262,12 +264,12 @@ impl Goals {
         self.shares.charge(io.group, cost, 1);
         self.floors.charge(io, now, joined);
         if self.control.depth().is_some() && self.floors.covers(io.group) {
-            // It takes the bound off.
+            // The next look takes the bound off.
             self.due = now;
         }
     }
 
-    /// A request has ended.
+    /// Counts a request that has ended.
     pub fn completed(&mut self, io: &IoMeta, at: Instant) {
         let treated = self.treated(io.group);
         match self.watched.get_mut(treated.place(io.op)) {
@@ -293,20 +295,20 @@ impl Goals {
         self.is_shortened(self.treated(group), group)
     }
 
-    /// A request has ended that was not reported on arrival: [`inserted`](Self::inserted) and
+    /// Counts a request that has ended and was not reported on arrival: [`inserted`](Self::inserted) and
     /// [`completed`](Self::completed) in one call.
     pub fn passed(&mut self, io: &IoMeta, at: Instant) {
         self.count(io, at, 1);
     }
 
-    /// Like [`passed`](Self::passed), but for a request that stands for others, while nothing is taken. Returns the
-    /// number of requests up to and including the next one to report.
+    /// Like [`passed`](Self::passed), for a request that stands for several, while nothing is taken. Returns the number
+    /// of requests up to and including the next one to report.
     pub fn sampled(&mut self, io: &IoMeta, at: Instant) -> u32 {
         self.count(io, at, self.sampling.stride());
         self.sampling.next()
     }
 
-    /// How many requests a sample stands for. After a look the next sample is to come after no more than so many.
+    /// The number of requests that a sample stands for. After a look, the next sample is due after at most so many.
     #[must_use]
     pub fn stride(&self) -> u32 {
         self.sampling.stride()
@@ -318,7 +320,7 @@ impl Goals {
         self.pace.charge(self.treated(io.group).tier, at, cost);
         self.shares.charge(io.group, cost, requests);
         self.floors.charge(io, at, false);
-        // A share of a window is the same share of its samples.
+        // The part of late requests in a window is that of late samples.
         self.completed(io, at);
     }
 
@@ -328,14 +330,14 @@ impl Goals {
         self.pace.admits(self.treated(group).tier, now) || self.floors.owes(group, now)
     }
 
-    /// The earliest time, later than `now`, at which a group may have a request that may have none now.
+    /// The earliest time after `now` at which a refused group may have a request; `None` if no rate is bounded.
     #[must_use]
     pub fn next_admission(&self, now: Instant) -> Option<Instant> {
         let floor = self.floors.next(now);
         self.pace.next(now).map(|next| floor.map_or(next, |floor| floor.min(next)))
     }
 
-    /// When the controller wants to look again.
+    /// The time of the next look.
     #[must_use]
     pub fn due(&self) -> Instant {
         self.due
@@ -362,7 +364,7 @@ impl Goals {
         })
     }
 
-    /// Judges the windows that are over, and takes or gives back. To be called once [`due`](Self::due) has come.
+    /// Judges the windows that are over, and takes or gives back. To be called from the time [`due`](Self::due) on.
     pub fn look(&mut self, now: Instant, sight: &dyn Sight) {
         self.due = now + STEP;
         let elapsed = now.since(self.since);
@@ -403,13 +405,13 @@ impl Goals {
         if self.taken() == Taken::default() {
             self.longest = 0;
         } else {
-            // Every request is counted.
+            // While something is taken, every request is counted.
             self.sampling.set(1);
         }
         self.restart(now, is_free);
     }
 
-    /// The rates that are left to the tiers, of what their groups are due by weight.
+    /// The rates that the tiers keep of what their groups are due by weight, in bytes a second.
     fn kept(&self) -> [u64; pace::TIERS] {
         let mut kept = [0_u64; pace::TIERS];
         self.shares.due(|group, due| {
@@ -421,8 +423,8 @@ impl Goals {
         kept.map(|due| (u128::from(due) * left / 100) as u64)
     }
 
-    /// Judges the windows of all goals. Returns whether one is still open, and whether a goal is missed for which something
-    /// may be taken.
+    /// Judges the windows of all goals. Returns whether one is still open, and whether a goal is missed for which
+    /// something may be taken.
     fn judge(&mut self, now: Instant, elapsed: Nanos) -> (bool, bool) {
         let usual = self.shares.usual();
         let (mut open, mut missed) = (false, false);
@@ -450,7 +452,7 @@ impl Goals {
         (open, missed)
     }
 
-    /// Looks at the requests that have not ended: the oldest of each goal, and the longest of the others.
+    /// Finds the oldest request of each goal that has not ended, and the longest of groups without one.
     fn find_oldest(&mut self, sight: &dyn Sight) {
         self.watched.iter_mut().for_each(|watched| watched.oldest = None);
         sight.waiting(&mut |io| {
@@ -465,7 +467,7 @@ impl Goals {
         });
     }
 
-    /// Sets the goals aside that were missed although nothing is left to take.
+    /// Lets the goals rest that are missed although nothing is left to take.
     fn give_up(&mut self, now: Instant) {
         let usual = self.shares.usual();
         for watched in &mut self.watched {
@@ -477,7 +479,7 @@ impl Goals {
         }
     }
 
-    /// The next window begins, after one in which nothing was taken if it `was_free`.
+    /// Begins the next window. In the last one nothing was taken if it `was_free`.
     fn restart(&mut self, now: Instant, was_free: bool) {
         self.shares.restart(now.since(self.since), was_free);
         self.since = now;
@@ -487,12 +489,12 @@ impl Goals {
     }
 }
 
-/// A goal that has had no I/Os for so long leaves room.
+/// A goal without I/Os for this time leaves room for everything.
 const UNUSED: Nanos = Nanos::from_secs(1);
-/// The weight of I/Os of no group.
+/// The weight of I/O of no group.
 const DEFAULT_WEIGHT: u32 = 100;
 
-/// The tier of a group of this weight, beside goals of groups of which `lightest` is the least weight.
+/// The tier of a group of this weight, where `lightest` is the least weight of the groups with goals.
 fn tier(weight: u32, lightest: u32) -> u16 {
     match weight.cmp(&lightest) {
         core::cmp::Ordering::Less => 0,
@@ -519,7 +521,7 @@ impl Watched {
         }
     }
 
-    /// How long no look has found I/Os.
+    /// The time since the last look that found I/Os.
     fn idle_for(&mut self, verdict: Verdict, now: Instant) -> Nanos {
         if verdict != Verdict::Idle {
             self.used = Some(now);
@@ -527,7 +529,7 @@ impl Watched {
         self.used.map_or(Nanos(u64::MAX), |used| now.since(used))
     }
 
-    /// The 99th percentile in nanoseconds; zero for a goal without I/Os.
+    /// The 99th percentile in nanoseconds; zero for a goal without recent I/Os.
     fn level(&self, now: Instant) -> u64 {
         if self.used.is_some_and(|used| now.since(used) < UNUSED) { self.p99.0 } else { 0 }
     }

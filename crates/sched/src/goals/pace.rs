@@ -1,48 +1,49 @@
-//! The pace of the groups without a goal: how many bytes a second those of a tier may begin, together.
+//! The pace of the groups without a goal: the bytes a second that the groups of a tier may begin together.
 //!
-//! A rate is finer than a depth. A drive with a write cache is as fast at a depth of one as at 32 and as busy behind its
-//! cache, so a bound below one request at a time is needed (decision 0024).
+//! A rate is finer than a depth. A drive with a write cache is as fast, and as busy behind its cache, at a depth of one
+//! as at 32, so a bound below one request at a time is needed (decision 0024).
 
 use blkmq_core::{Instant, IoMeta, Nanos, SECTOR_SIZE};
 
-/// Groups that are lighter than those with goals, as heavy as the lightest of these, and heavier.
+/// The number of tiers: groups lighter than the lightest group with a goal, as heavy, and heavier.
 pub(super) const TIERS: usize = 3;
-/// A request counts as so many bytes more than it has.
+/// The cost of a request beside its bytes.
 const OF_A_REQUEST: u64 = 16 << 10;
-/// Unused time that may be made up for: a pass may come late.
+/// The unused time of a rate that may be used later, since a pass may be late.
 const LATE: Nanos = Nanos::from_millis(5);
-/// A tier may have its next request after this time at the latest: nothing waits for ever.
+/// The longest time until the next request of a tier, so that none waits for ever.
 const LONGEST: Nanos = Nanos::from_millis(250);
-/// A tier keeps this part of the rate that it had before anything was taken, in any case.
+/// The part of its rate before anything was taken that a tier keeps in any case.
 const LEFT: u64 = 64;
 
-/// The bytes of a request or an I/O.
+/// The length of a request or an I/O, in bytes.
 pub(super) fn bytes(io: &IoMeta) -> u64 {
     u64::from(io.sectors) * u64::from(SECTOR_SIZE)
 }
 
-/// The cost of a request.
+/// The cost of a request, in bytes.
 pub(super) fn cost(io: &IoMeta) -> u64 {
     OF_A_REQUEST + bytes(io)
 }
 
 #[derive(Clone, Copy, Default)]
 struct Tier {
-    /// Bytes a second; `None`: any number.
+    /// Bytes a second; `None` for no bound.
     rate: Option<u64>,
     /// The rate in use before anything was taken.
     had: u64,
-    /// The rate that is left to it at least.
+    /// The least rate that it keeps.
     kept: u64,
     /// The cost of the requests of this window.
     used: u64,
     /// The cost a second in the last window.
     lately: u64,
-    /// A goal was missed at this rate, so until then it is not tried again.
+    /// A rate at which a goal was missed, and the time until which it is not tried again.
     ceiling: (u64, Instant),
-    /// How close to that it may come: by an eighth of it, a sixteenth, and so on; and when it may come closer.
+    /// The distance that it keeps from that rate, as a shift (3: an eighth), and the time from which it may come
+    /// closer.
     near: (u32, Instant),
-    /// The time of its next request, at the earliest.
+    /// The earliest time of its next request.
     next: Instant,
 }
 
@@ -53,26 +54,26 @@ pub(super) struct Pace {
     began: Instant,
 }
 
-/// A rate at which a goal was missed is not tried again for so long.
+/// The time for which a rate at which a goal was missed is not tried again.
 const REMEMBERED: Nanos = Nanos::from_secs(60);
 
-/// A tier comes closer to such a rate after this time, down to the second part of it: a rate of 7/8 may be less than
-/// half of the available rate, and be on the wrong side of a beat between two tenants.
+/// A tier comes closer to such a rate after this time, from a distance of `FARTHEST` to one of `NEAREST`, as shifts. At
+/// 7/8, a beat between two tenants may leave less than half of the available rate.
 const CLOSER: Nanos = Nanos::from_secs(2);
 const NEAREST: u32 = 5;
 const FARTHEST: u32 = 3;
 
-/// How something was given back.
+/// The result of giving back.
 pub(super) enum Raise {
-    /// To this tier, whose rate was that before.
+    /// A tier has a higher rate. With its number, and the rate before.
     Raised((usize, Option<u64>)),
-    /// A tier lacks something, and more was too much lately.
+    /// A tier has a rate, and more was too much lately.
     Held,
-    /// No tier lacks anything.
+    /// No tier has a rate.
     Free,
 }
 
-/// How a rate is lowered.
+/// The size of a step that lowers a rate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     /// To three quarters.
@@ -82,12 +83,12 @@ pub(super) enum Cut {
 }
 
 impl Tier {
-    /// The rate below which nothing is taken from it.
+    /// The rate to which it is lowered at most, in bytes a second.
     fn least(&self) -> u64 {
         self.kept.max(self.had / LEFT).max(1)
     }
 
-    /// A goal was missed at this rate.
+    /// Remembers that a goal was missed at this rate.
     fn was_too_much(&mut self, rate: u64, now: Instant) {
         self.ceiling = (rate, now + REMEMBERED);
         self.near = (FARTHEST, now + CLOSER);
@@ -126,7 +127,7 @@ impl Pace {
         self.tiers.map(|tier| tier.rate)
     }
 
-    /// The window is over: notes the rates of the tiers in it.
+    /// Notes the rates of the tiers in the window, which is over.
     pub(super) fn measure(&mut self, now: Instant) {
         let elapsed = now.since(self.began).0.max(1);
         for tier in &mut self.tiers {
@@ -135,35 +136,35 @@ impl Pace {
         }
     }
 
-    /// The number of tiers that have something.
+    /// The number of tiers that have I/O or a rate.
     pub(super) fn busy(&self) -> u64 {
         self.tiers.iter().filter(|tier| tier.lately > 0 || tier.rate.is_some()).count() as u64
     }
 
-    /// Leaves so much to the tiers at least. What a tier keeps while something is taken from it does not fall.
+    /// Sets the least rates of the tiers. While something is taken (not `is_free`), they do not fall.
     pub(super) fn keep(&mut self, kept: [u64; TIERS], is_free: bool) {
         for (tier, kept) in self.tiers.iter_mut().zip(kept) {
             tier.kept = if is_free { kept } else { tier.kept.max(kept) };
         }
     }
 
-    /// Returns whether all tiers from which something is taken have what they keep, and no more.
+    /// Returns whether all tiers with a rate have their least rate.
     pub(super) fn is_bare(&self) -> bool {
         self.tiers.iter().all(|tier| tier.rate.is_none_or(|rate| rate <= tier.least()))
     }
 
-    /// Returns whether a tier that uses something has no more than it keeps.
+    /// Returns whether a tier that had I/O used no more than its least rate.
     pub(super) fn is_short(&self) -> bool {
         self.tiers.iter().any(|tier| tier.lately > 0 && tier.lately <= tier.least())
     }
 
-    /// The next window begins.
+    /// Begins the next window.
     pub(super) fn restart(&mut self, now: Instant) {
         self.began = now;
         self.tiers.iter_mut().for_each(|tier| tier.used = 0);
     }
 
-    /// Takes from the lightest tier that has something left. False if nothing is left.
+    /// Takes from the lightest tier above its least rate. Returns false if there is none.
     pub(super) fn cut(&mut self, at: Instant, how: Cut) -> bool {
         for tier in &mut self.tiers {
             if tier.rate.is_none() {
@@ -183,7 +184,7 @@ impl Pace {
         false
     }
 
-    /// Gives back to the heaviest tier that lacks something, more `with_ease`.
+    /// Gives back to the heaviest tier that has a rate, more `with_ease`.
     pub(super) fn raise(&mut self, now: Instant, with_ease: bool) -> Raise {
         let lacks = |place: &usize| self.tiers[*place].rate.is_some();
         let Some(place) = (0..TIERS).rev().find(lacks) else { return Raise::Free };
@@ -196,19 +197,19 @@ impl Pace {
             tier.near = (tier.near.0 + 1, now + CLOSER);
         }
         let most = if is_held { missed - (missed >> tier.near.0) } else { u64::MAX };
-        // Large steps end where it was too much before, however long ago that was.
+        // Large steps end at the rate that was too much, however long ago that was.
         let large = rate / 2 * 3;
         let more =
             if with_ease && (missed == 0 || large <= missed) { large } else { rate / 8 * 9 } + 1;
         if more.min(most) <= rate + rate / 64 {
             return Raise::Held;
         }
-        // Nothing is given back as a whole while it is known that less was too much.
+        // The rate is not lifted while it is remembered that less was too much.
         tier.rate = Some(more.min(most)).filter(|rate| is_held || *rate < 2 * tier.had);
         Raise::Raised((place, before))
     }
 
-    /// Undoes a tier's last increase, which was too much.
+    /// Undoes the last increase of a tier, which was too much.
     pub(super) fn put_back(&mut self, now: Instant, (place, rate): (usize, Option<u64>)) {
         let tier = &mut self.tiers[place];
         tier.had = tier.had.max(tier.lately);
@@ -216,7 +217,7 @@ impl Pace {
         tier.rate = rate;
     }
 
-    /// Gives everything back.
+    /// Lifts all rates.
     pub(super) fn release(&mut self) {
         self.tiers.iter_mut().for_each(|tier| tier.rate = None);
     }

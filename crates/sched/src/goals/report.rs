@@ -1,16 +1,16 @@
-//! The state of goals, and the lengths, depths and rates that are taken for them, in the words of their attribute.
+//! Reports: the state of goals, and the bounds on length, depth and rates that are taken for them.
 
 use super::pace::TIERS;
 use blkmq_core::{GroupIndex, Nanos, Op};
 
-/// The I/Os that a goal is about.
+/// The kind of I/O that a goal is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GoalKind {
     /// Reads.
     Read,
-    /// Writes, discards and their like; and flushes, unless the group has a goal for those.
+    /// Writes, discards and write-zeroes; also flushes, unless the group has a goal for flushes.
     Write,
-    /// Flushes alone.
+    /// Flushes.
     Sync,
 }
 
@@ -27,7 +27,7 @@ impl GoalKind {
         }
     }
 
-    /// The word by which the goal is set.
+    /// The attribute that sets the goal.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -46,11 +46,11 @@ pub enum GoalState {
     Idle,
     /// I/Os wait, and none has ended.
     Unknown,
-    /// At most 1 % took longer.
+    /// At most 1 % took longer than the goal.
     Met,
-    /// More than 1 % took longer.
+    /// More than 1 % took longer than the goal.
     Missed,
-    /// Missed, and the group has its share of the device: the I/Os wait for each other. Nothing is taken for it.
+    /// Missed, and the group has its share of the device: its I/Os wait for each other. Nothing is taken for it.
     OwnBacklog,
     /// Missed although nothing was left to take.
     Infeasible,
@@ -71,36 +71,37 @@ impl GoalState {
     }
 }
 
-/// A goal and how it stands.
+/// A goal and its state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GoalReport {
     /// The group.
     pub group: GroupIndex,
-    /// The I/Os that it is about.
+    /// The kind of I/O.
     pub kind: GoalKind,
     /// The target.
     pub goal: Nanos,
-    /// How it stands.
+    /// Its state.
     pub state: GoalState,
     /// The 99th percentile in the last window that was judged, at most 25 % above the true one; zero before the first.
     pub p99: Nanos,
-    /// Windows judged so far, without those in which nothing came.
+    /// Windows judged so far, without those that had no I/O.
     pub windows: u64,
     /// Windows in which the goal was missed.
     pub missed: u64,
-    /// The 99th percentile when there was nothing left to take: the evidence of an infeasible goal. Zero if the goal was
-    /// never found infeasible.
+    /// The 99th percentile with nothing left to take, the evidence of an infeasible goal; zero if the goal was never
+    /// infeasible.
     pub best: Nanos,
 }
 
-/// The bounds that the controller has put on the groups without a goal.
+/// The bounds that the controller sets on the groups without a goal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Taken {
-    /// The most sectors in a read or a write of theirs, of groups without a floor; `None`: as many as the device takes.
+    /// The most sectors of a read or write, of groups that have no floor either; `None` for as many as the device
+    /// takes.
     pub sectors: Option<u32>,
-    /// The most requests at the device; `None`: as many as it takes.
+    /// The most requests at the device; `None` for as many as it takes.
     pub device_depth: Option<u32>,
-    /// Bytes a second, with 16 KiB for each request, of all groups that are lighter than those with goals, as heavy as the
-    /// lightest of these, and heavier; `None`: any number. The floor of a group is not counted.
+    /// Bytes a second, with 16 KiB for each request, of all groups that are lighter than the lightest group with a
+    /// goal, as heavy, and heavier; `None` for no bound. I/O by a floor is not counted.
     pub rates: [Option<u64>; TIERS],
 }

@@ -1,54 +1,55 @@
-//! The rest of a goal that was found infeasible, and the signs that it is feasible again.
+//! The rest of an infeasible goal, and the signs that it is feasible again.
 //!
-//! While it rests nothing is taken for it, and its I/Os show the device uncontrolled. If the slow ones are much faster
-//! than they were when it was given up, the device, or a neighbour, has changed, and the goal is tried again. The mean
-//! would not do: a device that answers some I/Os late does as many, and has a queue that is as much shorter. Without a
-//! sign the goal is tried again after a time that doubles with each failure, and halves with each minute in which it
-//! was kept.
+//! While a goal rests, nothing is taken for it, and its I/Os show the device uncontrolled. If the slow ones become much
+//! faster than they usually were in this rest, the device or a neighbour has changed, and the goal is tried again. The
+//! mean is no sign: a device that answers some I/Os late does as many of them, and has a queue that is as much shorter.
+//! Without a sign the goal is tried again after a time that doubles with each failure, and halves with each minute in
+//! which the goal is kept.
 //!
-//! The neighbours keep a part of what the device usually does. A cache that takes a burst makes that look like more than the
-//! device can do, so that hardly anything was there to take. The goal is tried again when the device turns out to do less
-//! than a quarter of it, after a time that doubles likewise.
+//! The neighbours keep a part of what the device usually does. A cache that takes a burst makes that seem more than the
+//! device can do, so hardly anything was left to take. If the device then does less than a quarter of that, the goal is
+//! tried again, after a time that doubles with each such trial.
 
 use blkmq_core::{Instant, Nanos};
 
-/// No trial before this, whatever the signs.
+/// The shortest rest, whatever the signs.
 const LEAST: Nanos = Nanos::from_secs(5);
-/// The time for which nothing is learned after the goal was given up.
+/// The time after the begin of a rest in which I/Os are ignored: they still show the effect of taking.
 const SETTLES: Nanos = Nanos::from_secs(3);
-/// Where a device does less than this part of what was assumed, others kept much of what it does.
+/// A goal is tried again if the device does less than this part of the assumed cost a second: others kept most of it.
 const LESS: u64 = 4;
-/// Without a sign the first trial is after this time, and later ones after up to the second.
+/// The time without a sign until the first trial, and the longest until a later one.
 const FIRST: Nanos = Nanos::from_secs(120);
 const LONGEST: Nanos = Nanos::from_secs(960);
-/// A goal that was kept for so long rests for half the time when it is given up the next time.
+/// The next rest of a goal is half as long for each such time for which it is kept.
 const KEPT: Nanos = Nanos::from_secs(60);
-/// A percentile is one of a second with so many I/Os.
+/// A percentile is taken over at least this time and so many I/Os.
 const SPELL: Nanos = Nanos::from_secs(1);
 const ENOUGH: u32 = 5;
-/// So many of them in a row are a sign.
+/// The number of good percentiles in a row that are a sign.
 const SIGNS: u8 = 3;
-/// The usual percentile follows the last one by this part of the difference.
+/// The usual percentile changes by this part of the difference to the last one.
 const SLOWLY: u64 = 8;
 
 pub(super) struct Rest {
-    /// How long it rests the next time, without a sign.
+    /// The length of the next rest without a sign.
     length: Nanos,
     began: Instant,
     until: Instant,
-    /// The I/Os of a second that began then, and the largest percentile of a window in it.
+    /// The I/Os since the time `since`, and the largest percentile of a window.
     seen: (u32, Nanos),
     since: Instant,
-    /// The usual percentile, as a moving mean.
+    /// The usual percentile in this rest, as a moving mean; zero before the first.
     usual: Nanos,
+    /// Good percentiles in a row.
     good: u8,
-    /// The percentile at the sign that led to the last trial: the next sign has to be as much below that.
+    /// The percentile at the sign for the last trial. The next sign has to be below half of it.
     tried: Option<Nanos>,
-    /// The usual cost a second of the device, by which the last trial left something to others.
+    /// The usual cost a second of the device at the begin of the rest, of which others kept a part.
     assumed: u64,
-    /// How long it rests before it is tried again for a device that does less.
+    /// The shortest rest before a trial because the device does less.
     doubt: Nanos,
-    /// Since when the goal is kept.
+    /// The time since which the goal is kept.
     kept: Option<Instant>,
 }
 
@@ -71,17 +72,17 @@ impl Default for Rest {
 }
 
 impl Rest {
-    /// The goal is given up, after a trial that left others a part of this cost a second.
+    /// Begins a rest, after a trial that left others a part of the cost `usual` a second.
     pub(super) fn begin(&mut self, now: Instant, usual: u64) {
         self.assumed = usual;
         (self.began, self.until) = (now, now + self.length);
         self.length = Nanos((2 * self.length.0).min(LONGEST.0));
-        // The first seconds still show the effect of taking, and not the uncontrolled device.
+        // The first seconds still show the effect of taking.
         (self.since, self.seen) = (now + SETTLES, (0, Nanos::ZERO));
         (self.usual, self.good, self.kept) = (Nanos::ZERO, 0, None);
     }
 
-    /// The goal was met, or nothing came, in a window that nothing else is said about.
+    /// Counts a window in which the goal was met, or had no I/O.
     pub(super) fn keeps(&mut self, now: Instant) {
         let since = *self.kept.get_or_insert(now);
         if now.since(since) >= KEPT {
@@ -91,13 +92,13 @@ impl Rest {
         }
     }
 
-    /// The goal was missed.
+    /// Counts a window in which the goal was missed.
     pub(super) fn breaks(&mut self) {
         self.kept = None;
     }
 
-    /// So many I/Os have ended while it rests, with this percentile, and the device usually does this cost a second. Returns
-    /// whether the goal is tried again.
+    /// Counts a window of a resting goal: the I/Os that ended, their percentile, the goal, and the usual cost a second
+    /// of the device. Returns whether the goal is tried again.
     pub(super) fn is_over(
         &mut self,
         now: Instant,
@@ -143,7 +144,8 @@ mod tests {
     const GOAL: Nanos = Nanos::from_millis(6);
     const RATE: u64 = 1_000_000;
 
-    /// A rest of seconds with these percentiles in milliseconds; the second at which it is over.
+    /// Begins a rest at the second `from`, with a percentile of `of(second)` milliseconds. Returns the second of its
+    /// end.
     fn over(rest: &mut Rest, from: u64, of: impl Fn(u64) -> u64) -> u64 {
         let at = |tenth: u64| Instant::from_nanos(tenth * 100_000_000);
         rest.begin(at(from * 10), RATE);

@@ -1,8 +1,8 @@
-//! The part of the device that each group has, and its part by weight: whether a goal is missed for its own depth, and how
-//! much a goal may take from others.
+//! The part of the device that each group has, and its part by weight. They decide whether a goal is missed because of
+//! the group's own depth, and how much a goal may take from others.
 //!
-//! A tenant that has at least its share, and has so much outstanding that this would take longer than its goal with all of
-//! the share, waits for itself. Taking from others would give it more than it is due, for want of a shorter queue.
+//! A tenant waits for itself if it has at least its share, and so much outstanding that all of the share would take
+//! longer than its goal for that. Taking from others would give it more than it is due, in place of a shorter queue.
 
 use super::{DEFAULT_WEIGHT, Member};
 use alloc::vec::Vec;
@@ -15,17 +15,17 @@ struct Group {
     parent: u16,
     weight: u32,
     used: Used,
-    /// Like `used`, but with the groups below it.
+    /// Like `used`, with the groups below it.
     all: Used,
     /// An I/O of it, or of a group below it, has not ended.
     waits: bool,
-    /// The weights of its own I/Os and of the groups below it, of those that had something in the window or wait.
+    /// The sum of the weights of its own I/O and of the groups below it, of those that had I/Os in the window or wait.
     rivals: u64,
-    /// The cost a second that it is due by weight, with the groups below it, beside those.
+    /// The cost a second that it is due by weight, with the groups below it.
     due: u64,
 }
 
-/// The I/Os of a window.
+/// The I/Os of a window, and their cost in bytes.
 #[derive(Clone, Copy, Default)]
 struct Used {
     cost: u64,
@@ -41,11 +41,11 @@ impl Used {
 
 #[derive(Default)]
 pub(super) struct Shares {
-    /// By number. The root has the I/Os of no group, as a group beside those below it.
+    /// By number. I/O of no group counts as the root's own, beside the groups below it.
     groups: Vec<Group>,
     /// The numbers, parents before children.
     order: Vec<u16>,
-    /// The cost a second of all, when nothing was taken: in the last such window, and usually.
+    /// The cost a second of all groups while nothing was taken: in the last such window, and usually.
     free: u64,
     usual: u64,
 }
@@ -62,20 +62,20 @@ impl Shares {
         }
     }
 
-    /// So many I/Os of `group` have this cost together.
+    /// Counts `ios` I/Os of `group`, which cost `cost` together.
     pub(super) fn charge(&mut self, group: GroupIndex, cost: u64, ios: u32) {
         let at = if usize::from(group.0) < self.groups.len() { usize::from(group.0) } else { 0 };
         self.groups[at].used.add(cost, ios.into());
     }
 
-    /// An I/O of `group` has not ended, perhaps none in this window.
+    /// Notes that an I/O of `group` has not ended.
     pub(super) fn wait(&mut self, group: GroupIndex) {
         if let Some(group) = self.groups.get_mut(usize::from(group.0)) {
             group.waits = true;
         }
     }
 
-    /// Adds up the window, in which nothing is taken if `is_free`, and the groups that [wait](Self::wait). O(groups).
+    /// Adds up the window and the groups that [wait](Self::wait). Nothing is taken in it if `is_free`. O(groups).
     pub(super) fn measure(&mut self, elapsed: Nanos, is_free: bool) {
         for group in &mut self.groups {
             group.all = group.used;
@@ -103,8 +103,8 @@ impl Shares {
         self.groups.iter_mut().for_each(|group| group.waits = false);
     }
 
-    /// The next window begins, after one of this length. Where nothing was taken in that, it counts for the usual rate, by its
-    /// length beside a second.
+    /// Begins the next window, after one of this length. If nothing was taken in it, it counts for the usual rate, by
+    /// its length in proportion to a second.
     pub(super) fn restart(&mut self, elapsed: Nanos, was_free: bool) {
         if was_free {
             let lately =
@@ -117,7 +117,7 @@ impl Shares {
         self.groups.iter_mut().for_each(|group| group.used = Used::default());
     }
 
-    /// The cost a second of all that the device usually does when nothing is taken.
+    /// The cost a second that the device usually does while nothing is taken.
     pub(super) fn usual(&self) -> u64 {
         self.usual
     }
@@ -127,8 +127,8 @@ impl Shares {
         u64::try_from(second).unwrap_or(u64::MAX)
     }
 
-    /// Shows each group that had I/Os of its own in the window, with the cost a second that these are due by weight, of what
-    /// the device usually does when nothing is taken. O(groups).
+    /// Shows each group that had I/Os of its own in the window, with the cost a second that these are due by weight, of
+    /// the usual cost of the device. O(groups).
     pub(super) fn due(&self, mut show: impl FnMut(GroupIndex, u64)) {
         let whole = self.groups.first().map_or(0, |root| root.due);
         for (at, group) in (0..).zip(&self.groups).filter(|(_, group)| group.used.cost > 0) {
@@ -137,8 +137,8 @@ impl Shares {
         }
     }
 
-    /// Returns whether `group` has its share and a queue of its own that would take longer than `goal` with all of the share,
-    /// if an I/O takes `mean` nanoseconds. One I/O at a time is no queue. O(1).
+    /// Returns whether `group` has its share, and a queue that would take longer than `goal` with all of the share. An
+    /// I/O takes `mean` nanoseconds. One I/O at a time is no queue. O(1).
     pub(super) fn explain(
         &self,
         group: GroupIndex,
@@ -149,13 +149,13 @@ impl Shares {
         let Some(own) = self.groups.get(usize::from(group.0)) else { return false };
         let has = u128::from(self.a_second(own.all.cost, elapsed));
         let due = u128::from(own.due);
-        // Little's law: the I/Os of a second, times the time of each, are outstanding.
+        // Little's law: the number outstanding is the I/Os of a second times the time of each.
         let queues = 2 * u128::from(own.all.ios) * u128::from(mean) > 3 * u128::from(elapsed.0);
         queues && has * 10 >= due * 9 && has * u128::from(mean) > due * u128::from(goal.0)
     }
 }
 
-/// So much of `whole` as `some` is of `all`.
+/// The part of `whole` that `some` is of `all`.
 fn part(whole: u64, some: u64, all: u64) -> u64 {
     let part = u128::from(whole) * u128::from(some) / u128::from(all.max(1));
     u64::try_from(part).unwrap_or(u64::MAX)

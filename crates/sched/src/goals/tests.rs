@@ -1,4 +1,4 @@
-//! The controller against devices that are a formula: the latency of a tenant, by the load of the others.
+//! The controller against devices that are a formula: the latency of a tenant as a function of the load of others.
 
 use super::*;
 use alloc::vec;
@@ -30,7 +30,7 @@ fn io(op: Op, group: GroupIndex, sectors: u32, arrived: Instant) -> IoMeta {
     IoMeta { group, arrived, ..IoMeta::new(op, 0, sectors) }
 }
 
-/// Only the I/Os in the list wait.
+/// The I/Os in the list wait, and no others.
 struct Waiting(Vec<IoMeta>, u32);
 
 impl Sight for Waiting {
@@ -164,7 +164,7 @@ fn others_keep_a_tenth_of_their_share_or_what_the_goal_says() {
         members[0].goal.takes_at_most = takes_at_most;
         plant.goals.set(&members, None);
         plant.run(5);
-        // From the second second on: in the first one there is nothing to go by.
+        // From the second second on, since the first one has no rate to compare with.
         (
             plant.written[10..].chunks(10).map(|second| second.iter().sum::<u64>()).min(),
             plant.report().state,
@@ -314,7 +314,7 @@ fn at_high_rates_samples_tell_what_all_requests_would() {
 fn reads_that_are_few_are_all_counted_from_the_next_look_on() {
     let mut goals = Goals::new(32, &members(ms(2)), None);
     let window = |nth: u64| Instant::from_nanos(1_000_000_000 + nth * ms(100).0);
-    // The group does nothing, and another one much.
+    // The group has no I/O, and another one has much.
     for nth in 0..3 {
         let mut left = goals.sampling.next();
         for n in 0..50_000 {
@@ -342,7 +342,7 @@ fn missed_by(goal: Goal) -> [Vec<GoalKind>; 2] {
     })
 }
 
-/// Flushes were in no goal, so a goal was met by a database that waited for its commits.
+/// A goal must not be met by a database that waits for its commits, so flushes count.
 #[test]
 fn a_flush_counts_as_a_write_unless_it_has_a_goal_of_its_own() {
     let (write, sync) = (GoalKind::Write, GoalKind::Sync);

@@ -1,20 +1,20 @@
-//! The window of a goal, counts of the latencies of one direction of a group since the controller's last step, and
-//! the samples in it.
+//! The window of a goal: the latencies of one kind of I/O of a group since the controller's last step, counted by all
+//! requests or by samples.
 //!
-//! At high rates a share of the requests that end while nothing is taken tells as much as all. A window with
-//! [`ENOUGH_SAMPLES`] samples is judged by those. The next one takes so many again, as long as the rate stays, and a
-//! goal of which a window has too few to be judged has every request counted from the next look on.
+//! At high rates, while nothing is taken, a part of the requests tells as much as all. A window with [`ENOUGH_SAMPLES`]
+//! samples is judged by them, and the next one is sampled to have as many again at the same rate. If a window has too
+//! few samples to be judged, every request is counted from the next look on.
 
 use blkmq_core::{Instant, Nanos};
 
 /// With fewer I/Os than this, a window continues until [`ENOUGH_TIME`].
 const ENOUGH: u32 = 100;
 const ENOUGH_TIME: Nanos = Nanos::from_secs(1);
-/// One late I/O may be chance, unless it is so many times as late as it may be. Where there are so few, it counts after
-/// this time.
+/// One late I/O may be chance. It counts if it took more than so many times the goal, or after this time in a window
+/// with few I/Os.
 const FAR: u64 = 4;
 const FEW_TIME: Nanos = Nanos::from_millis(500);
-/// Four buckets for each power of two of microseconds, up to two minutes.
+/// The number of buckets: four for each power of two of microseconds, up to two minutes.
 const BUCKETS: usize = 4 * 27;
 
 /// The judgement on a window.
@@ -22,29 +22,30 @@ const BUCKETS: usize = 4 * 27;
 pub(super) enum Verdict {
     /// The window continues.
     Open,
-    /// The window continues; I/Os wait and none has ended.
+    /// The window continues. I/Os wait, and none has ended.
     Unknown,
     /// No I/O came.
     Idle,
     /// At most 1 % took longer than the goal.
     Met,
-    /// More than 1 % took longer, or one waits for longer.
+    /// More than 1 % took longer than the goal, or one waits for longer.
     Missed,
 }
 
 /// Counts of latencies.
 pub(super) struct Window {
+    /// I/Os counted, and those that took longer than the goal.
     ios: u32,
     over: u32,
-    /// One of them far longer.
+    /// One took more than [`FAR`] times the goal.
     far: bool,
-    /// All that have ended, and the longest from its arrival on.
+    /// All I/Os that have ended, and the longest latency from arrival on.
     ended: u32,
     slowest: Nanos,
-    /// Nanoseconds.
+    /// The sum of latencies, in nanoseconds.
     sum: u64,
     buckets: [u32; BUCKETS],
-    /// The longest wait of an I/O that has not ended, when it was judged.
+    /// The longest wait of an I/O that had not ended at the last judgement.
     waits: Nanos,
 }
 
@@ -67,7 +68,7 @@ impl Default for Window {
 fn bucket(latency: Nanos) -> usize {
     let quarters = (latency.0 / 250).max(4);
     let power = quarters.ilog2();
-    // From 4 to 7.
+    // `fine` is from 4 to 7.
     let fine = (quarters >> (power - 2)) as usize;
     (power as usize * 4 + fine - 12).min(BUCKETS - 1)
 }
@@ -79,8 +80,8 @@ fn upper(bucket: usize) -> Nanos {
 }
 
 impl Window {
-    /// Counts an I/O that ended `at`. Of those that came before the window began, only the time in it counts, and only
-    /// if that is longer than the goal: for the rest of it, other steps are responsible.
+    /// Counts an I/O that ended `at`. If it came before the window began, only the time in the window counts, and only
+    /// if that is longer than the goal: earlier steps are responsible for the rest.
     pub(super) fn count(&mut self, came: Instant, at: Instant, began: Instant, goal: Nanos) {
         self.ended += 1;
         self.slowest = self.slowest.max(at.since(came));
@@ -123,19 +124,19 @@ impl Window {
         self.ios
     }
 
-    /// The I/Os that have ended, and how long the slow ones took from their arrival on, also if that was before the window
-    /// began: the 99th percentile of many, and the longest of few.
+    /// The I/Os that have ended, and the latency of the slow ones: the 99th percentile of many, and of few the longest,
+    /// from the arrival on even if that was before the window began.
     pub(super) fn whole(&self) -> (u32, Nanos) {
         let slow = if self.ios < ENOUGH { self.slowest } else { self.p99() };
         (self.ended, slow)
     }
 
-    /// The mean latency in nanoseconds; without I/Os that ended, how long the oldest has waited.
+    /// The mean latency in nanoseconds; without ended I/Os, the wait of the oldest.
     pub(super) fn mean(&self) -> u64 {
         if self.ios == 0 { self.waits.0 } else { self.sum / u64::from(self.ios) }
     }
 
-    /// The 99th percentile, rounded up to a bucket's end. An I/O that waits for longer counts as one that has ended.
+    /// The 99th percentile, rounded up to the end of a bucket. An I/O that waits for longer counts as ended.
     pub(super) fn p99(&self) -> Nanos {
         let mut beyond = self.ios / 100;
         for place in (0..BUCKETS).rev() {
@@ -149,21 +150,21 @@ impl Window {
     }
 }
 
-/// Samples for a window: where one request in 200 is late, 4 % of such windows look as if more than one in 100 were; of
-/// the windows of 100 requests that are judged as well, a tenth do.
+/// The samples of a window. Where one request in 200 is late, 4 % of windows with so many seem to have more than one in
+/// 100, and a tenth of windows with 100 requests.
 const ENOUGH_SAMPLES: u32 = 500;
-/// The most requests that one stands for.
+/// The most requests that a sample stands for.
 pub(super) const MOST: u32 = 16;
 
-/// A goal that has had I/Os within this time has every one counted, if they are few.
+/// If a goal had I/Os within this time, but none in the window, every request is counted.
 const LATELY: Nanos = Nanos::from_secs(10);
 
-/// How many requests one stands for.
+/// The choice of samples: one stands for `stride` requests.
 pub(super) struct Sampling {
     stride: u32,
     /// Samples since the window began, of all groups.
     samples: u32,
-    /// A sequence of numbers without pattern: plugs have one, and the last of a plug waits longest.
+    /// A pseudorandom sequence. A fixed stride would match the pattern of plugs, whose last request waits longest.
     noise: u32,
 }
 
@@ -178,24 +179,24 @@ impl Sampling {
         self.stride
     }
 
-    /// The number of requests from a sample until the next one, with that: from 1 to twice the stride less one.
+    /// The number of requests up to and including the next sample: from 1 to twice the stride less one.
     pub(super) fn next(&mut self) -> u32 {
         self.samples = self.samples.saturating_add(1);
         if self.stride == 1 {
             return 1;
         }
-        // A linear congruence, of which the upper bits are the better ones.
+        // The upper bits of a linear congruential generator are the better ones.
         self.noise = self.noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         1 + (self.noise >> 16) % (2 * self.stride - 1)
     }
 
-    /// The stride with which the next window has [`ENOUGH_SAMPLES`] samples, if this one had so many.
+    /// The stride with which the next window has [`ENOUGH_SAMPLES`] samples, if this one had `samples`.
     fn enough(&self, samples: u32) -> u32 {
         let stride = u64::from(self.stride) * u64::from(samples) / u64::from(ENOUGH_SAMPLES);
         stride.clamp(1, MOST.into()) as u32
     }
 
-    /// The requests that one may stand for after a look at a goal's window, which has so many samples.
+    /// The greatest stride after a look at a goal's window, which has `samples` samples.
     pub(super) fn wanted(&self, verdict: Verdict, samples: u32, idle_for: Nanos) -> u32 {
         match verdict {
             Verdict::Idle if idle_for >= LATELY => self.enough(self.samples),
@@ -208,7 +209,7 @@ impl Sampling {
         self.stride = stride;
     }
 
-    /// The next window begins.
+    /// Begins the next window.
     pub(super) fn restart(&mut self) {
         self.samples = 0;
     }

@@ -5,8 +5,8 @@
 //! [`GroupChange`]; it neither locks nor knows the time. Applying a note is O(1) and allocates nothing; reading with
 //! `_recursive` is O(groups).
 //!
-//! The numbers of a removed group go to its parent, so that sums over a subtree never decrease; so do notes that
-//! still arrive in its name.
+//! The numbers of a removed group go to its parent, and so do notes that arrive later in its name. So sums over a
+//! subtree never decrease.
 
 mod tally;
 
@@ -79,10 +79,10 @@ impl Flow {
 }
 
 /// The activity of a group since it was created, or since counting began: the counts from which iostat computes its
-/// columns. None of them ever decreases.
+/// columns. They never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupIo {
-    /// Completed requests; I/Os merged into a request do not count apart.
+    /// Completed requests. I/Os merged into a request do not count separately.
     pub ios: Flow,
     /// Bytes of the completed requests.
     pub bytes: Flow,
@@ -114,8 +114,8 @@ enum Kind {
     Queued,
 }
 
-/// Statistics by direction: bytes and I/Os completed, nanoseconds at the device, nanoseconds waited before that, I/Os
-/// merged into others, and requests that wait now. Each has a `_recursive` form as well.
+/// Statistics by direction: bytes and I/Os completed, nanoseconds at the device, nanoseconds in the scheduler, I/Os
+/// merged into others, and requests waiting at present. Each has a `_recursive` form as well.
 pub const FLOWS: &[&str] = &[
     "io_service_bytes",
     "io_serviced",
@@ -128,9 +128,9 @@ pub const FLOWS: &[&str] = &[
 /// Single numbers that have a `_recursive` form as well: nanoseconds in service, and sectors served.
 pub const SUMS: &[&str] = &["time", "sectors"];
 
-/// Single numbers of a group alone: the average number of waiting requests when the group was served; nanoseconds for
-/// which it waited for its turn, for which the device was kept idle for it, and for which it had no requests; and how
-/// often one of its queues ran out of requests.
+/// Single numbers of a group alone: the average number of waiting requests when the group was served; the nanoseconds
+/// for which it waited for its turn, for which the device was kept idle for it, and for which it had no requests; and
+/// the number of times that one of its queues ran out of requests.
 pub const NUMBERS: &[&str] =
     &["avg_queue_size", "group_wait_time", "idle_time", "empty_time", "dequeue"];
 
@@ -165,7 +165,7 @@ impl Counts {
         &mut self.flows[kind as usize]
     }
 
-    /// A request no longer waits. It may have been queued before counting began.
+    /// Counts a request that stops waiting. It may have been queued before counting began.
     fn unqueue(&mut self, about: About) {
         self.flow(Kind::Queued).change(about, |n| n.saturating_sub(1));
     }

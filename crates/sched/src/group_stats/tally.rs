@@ -133,7 +133,7 @@ impl Tally {
 
 /// The number of open tallies.
 const PLACES: usize = 8;
-/// The place of a tally among the open ones; the kinds of I/O of one group have different places.
+/// The place of a tally among the open ones. The kinds of I/O of one group have different places.
 #[inline]
 const fn place(about: About) -> usize {
     (about.word() ^ about.word() >> 3) as usize % PLACES
@@ -143,13 +143,13 @@ const fn place(about: About) -> usize {
 #[derive(Clone, Debug)]
 pub struct Tallies {
     open: [Tally; PLACES],
-    /// The places in use, a bit each. The others are about [`NOTHING`].
+    /// The places in use, a bit each. Free places are about [`NOTHING`].
     used: u32,
-    /// Tallies that were moved out of their place by another one.
+    /// Tallies whose place was taken by another one.
     full: Vec<Tally>,
 }
 
-/// The subject of a free place: no policy learns of that group, and the kind would not be at that place.
+/// The subject of a free place: a group that no policy has, of a kind that has another place.
 const NOTHING: [About; PLACES] = {
     let mut nothing = [About::new(GroupIndex(u16::MAX), Op::Read, false); PLACES];
     nothing[place(nothing[0])] = About::new(GroupIndex(u16::MAX), Op::Read, true);
@@ -174,8 +174,8 @@ impl Tallies {
         self.open[place].add(what);
     }
 
-    /// Adds a completed request whose waiting was not noted: [`Event::Served`] and [`Event::Completed`] in one, but for
-    /// the number of waiting requests.
+    /// Adds a completed request whose waiting was not noted: [`Event::Served`] and [`Event::Completed`] in one, except
+    /// for the number of waiting requests.
     #[inline(always)]
     pub fn add_whole(&mut self, about: About, bytes: u32, wait: Nanos, service: Nanos) {
         let place = place(about);
@@ -204,7 +204,7 @@ impl Tallies {
         self.used == 0
     }
 
-    /// Passes all tallies to `take` and begins again.
+    /// Passes all tallies to `take` and empties them.
     pub fn drain(&mut self, mut take: impl FnMut(Tally)) {
         self.full.drain(..).for_each(&mut take);
         let mut used = core::mem::take(&mut self.used);

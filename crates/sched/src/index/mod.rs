@@ -1,13 +1,13 @@
 //! Orders over requests, kept in side tables indexed by slot: no allocation after creation, no pointers.
 //!
-//! [`Lists`] are first-in-first-out, over one table of links, so that any member is unlinked in O(1): several of them,
-//! or one ([`Fifo`]) for a policy that keeps one order. A request is in at most one of the lists at a time. So one
-//! table is enough, however many classes, directions or owners a policy keeps apart, and a member can be found by its
-//! id alone. A lazily deleted queue would not work: while the oldest request waits for its deadline, every request
-//! picked in another order would leave a dead entry behind it.
+//! [`Lists`] are first-in-first-out lists over one table of links, so any member is unlinked in O(1). [`Fifo`] is a
+//! single list, for a policy with one order. A request is in at most one of the lists at a time. So one table is
+//! enough, however many classes, directions or owners a policy keeps apart, and a member is found by its id alone. A
+//! queue with lazy deletion would not work: while the oldest request waits for its deadline, every request picked in
+//! another order would leave a dead entry.
 //!
-//! A [`Heap`] is a binary heap of numbered members, each with a key that may change. Room for all members is made when
-//! members are added to the table, never when one is pushed, so that pushing cannot allocate.
+//! A [`Heap`] is a binary heap of numbered members, each with a key that may change. Room for members is made ahead, so
+//! that pushing never allocates.
 //!
 //! A [`SectorIndex`] orders by sector.
 
@@ -251,7 +251,7 @@ impl<K: Ord + Copy> Heap<K> {
         Self { entries: Vec::new(), places: Vec::new() }
     }
 
-    /// Makes room for members with numbers below `members`. The one call that allocates.
+    /// Makes room for members with numbers below `members`. Only this call allocates.
     pub fn make_room(&mut self, members: usize) {
         if self.places.len() < members {
             self.places.resize(members, OUT);
@@ -299,7 +299,7 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
-    /// Takes `member` out; false if it was not in.
+    /// Takes out `member`. Returns false if it was not in the heap.
     pub fn remove(&mut self, member: u32) -> bool {
         if !self.contains(member) {
             return false;

@@ -1,11 +1,11 @@
 //! A node of [`SectorIndex`](super::SectorIndex): up to 16 keys in order, each with a value.
 //!
-//! It knows nothing of levels, lanes or requests.
+//! It knows no levels, lanes or requests.
 //!
 //! Entries never move. Their order is a permutation: nibble `r` of a word is the cell of the entry with rank
 //! `r`, so inserting or removing shifts a register and not memory, as in Mao, Kohler and Morris, "Cache
-//! Craftiness for Fast Multicore Key-Value Storage" (2012). And since the rank of a key is the number of
-//! keys below it, a search counts all cells in whatever order they lie, without a branch.
+//! Craftiness for Fast Multicore Key-Value Storage" (2012). Since the rank of a key is the number of keys
+//! below it, a search counts over all cells in any order, without a branch.
 
 /// Entries in a full node: the number of nibbles in a word.
 pub(super) const FULL: usize = 16;
@@ -76,8 +76,7 @@ impl Node {
         self.keys[self.cell(rank)] = key;
     }
 
-    /// The number of keys below `key`, which is at most [`UNUSED`]. It is the rank of the first key that is not
-    /// below.
+    /// The number of keys below `key`, which is at most [`UNUSED`]: the rank of the first key that is not below.
     #[inline]
     pub(super) fn below(&self, key: u64) -> usize {
         self.keys.iter().map(|k| k.wrapping_sub(key) >> 63).sum::<u64>() as usize

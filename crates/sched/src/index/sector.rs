@@ -4,8 +4,8 @@
 //! search to a run. A lane of up to 16 requests is a single node. Nodes come from a pool that all lanes share and
 //! that is sized for the worst case at creation, so nothing is allocated afterwards.
 //!
-//! Each sector is in its tree once. Further requests at the same sector wait in a ring behind the first, in order of
-//! insertion; so a thousand writes to one block cost no more than one each.
+//! Each sector is in its tree once. Further requests at the same sector are in a ring behind the first, in order of
+//! insertion. So each of a thousand writes to one block costs no more than a single one.
 //!
 //! The index keeps the sector under which a request was filed: a caller that changes a request's start must file it
 //! again.

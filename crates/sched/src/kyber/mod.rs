@@ -49,8 +49,8 @@ const REVIEW_AFTER: Nanos = Nanos::from_millis(100);
 /// The percentage of the scheduler tags that async I/O may hold.
 const ASYNC_PERCENT: u64 = 75;
 
-/// The waiting requests of a domain. New requests are filed in one bank; the other bank is staged. When it is used up, the
-/// banks are exchanged. So moving everything to the staged list, as Linux does, takes one step here.
+/// The waiting requests of a domain. New requests are filed in one bank; the other bank is staged. When it is used up,
+/// the banks are exchanged. So moving everything to the staged list, as Linux does, takes one step here.
 #[derive(Clone, Copy, Default)]
 struct Lane {
     /// The bank for new requests.
@@ -351,8 +351,8 @@ impl Scheduler for Kyber {
 }
 
 impl Kyber {
-    /// Issues all requests of `plug`, and writes their order. False, and nothing has happened, if they differ in domain, if
-    /// there are not enough tokens for all, or if too much of the async I/O has a scheduler tag.
+    /// Issues all requests of `plug`, and writes their order. False, and nothing has happened, if they differ in
+    /// domain, if there are not enough tokens for all, or if too much of the async I/O has a scheduler tag.
     fn issue_plug(&mut self, cx: &Cx<'_>, plug: &Fresh<'_>, order: &mut [u8]) -> bool {
         debug_assert!(self.is_empty(), "the plug does not come alone");
         let Some(first) = plug.rqs.first() else { return false };

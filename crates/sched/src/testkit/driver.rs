@@ -131,8 +131,8 @@ impl Driver {
         Some(rq)
     }
 
-    /// Gives new requests to a policy that holds none, and picks until none is held or the policy waits: by the way that
-    /// the engine takes for this policy. Returns the picks. Requests for which no slot is free are left out.
+    /// Gives new requests to a policy that holds none, and picks until none is held or the policy waits: by the way
+    /// that the engine takes for this policy. Returns the picks. Requests for which no slot is free are left out.
     pub fn admit(&mut self, metas: &[IoMeta]) -> Vec<Pick> {
         let now = self.now;
         let alloc = |meta: &IoMeta| self.requests.alloc(IoMeta { arrived: now, ..*meta });
