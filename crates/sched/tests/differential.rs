@@ -1,10 +1,10 @@
 //! Every policy of the registry against its naive twin, decision by decision; and the contract of `Scheduler` for each.
 //!
-//! The seed draws options, workload and steps. On a difference the message names the seed, the options and
-//! the step; `ONE_SEED` below reruns it alone.
+//! The seed draws options, workload and steps. On a difference the message names the seed, the options and the step.
+//! `ONE_SEED` below reruns that seed alone.
 //!
-//! `conformance` draws scripts and is meant for policies elsewhere as well; the tests here add the states that chance
-//! does not reach.
+//! `conformance` draws scripts, also for policies of other crates. The tests here add the states that chance does not
+//! reach.
 
 use crate::naive;
 use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, Owner, Rng};
@@ -16,7 +16,7 @@ use std::fmt::Debug;
 const ONE_SEED: Option<u64> = None;
 const SEEDS: u64 = 600;
 const STEPS: usize = 1_500;
-/// Of this many steps, the last ones are taken while the queue is draining.
+/// Of this many steps, so many of the last are made while the queue is draining.
 const DRAINING: (usize, usize) = (300, 50);
 
 fn pair(factory: &Factory, shape: &Shape, options: &str) -> (Driver, Driver) {
@@ -30,7 +30,7 @@ fn pair(factory: &Factory, shape: &Shape, options: &str) -> (Driver, Driver) {
     )
 }
 
-/// The shared state, without counters, which are each policy's own.
+/// The shared state, without counters, which differ between policy and twin.
 fn shared(driver: &Driver) -> impl PartialEq + Debug {
     let env = driver.env();
     (env.inspect(), [env.tokens(), env.out()], env.due())
@@ -44,27 +44,27 @@ fn script(factory: &Factory, seed: u64) -> (Script, Shape) {
     (script, Shape { rotational: seed.is_multiple_of(3), ..shape })
 }
 
-/// Runs one seed; returns how many requests were picked, and how often `pick` returned none although some were held.
+/// Runs one seed. Returns the number of requests picked, and of picks without a request although some were held.
 fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
     let (mut script, shape) = script(factory, seed);
     let options = script.options();
     let (mut policy, mut twin) = pair(factory, &shape, &options);
     let (mut issued, mut refused) = (0, 0);
-    // A generator of its own, so that the scripts are those without requests that come alone.
+    // A separate generator, on which the scripts do not depend.
     let mut alone = Rng::new(seed ^ 0x616c_6f6e);
     for nth in 0..STEPS {
         let draining = nth % DRAINING.0 >= DRAINING.0 - DRAINING.1;
         [&policy, &twin].into_iter().for_each(|driver| driver.env().set_draining(draining));
         let step = script.step();
         let (got, expected) = match step {
-            // The policy may have a way of its own for a whole plug.
+            // The policy may issue a whole plug in one step.
             Step::Insert(meta, At::Tail) if policy.held().is_empty() && alone.chance(1, 3) => {
                 let plug = plug_of(meta, &mut alone);
                 let (got, expected) = (policy.admit(&plug), twin.admit(&plug));
                 assert_eq!(got, expected, "{} seed {seed} step {nth}: {plug:?}", factory.name);
                 (Event::Quiet, Event::Quiet)
             }
-            // The twin inserts and then picks; the policy may have a way of its own for both.
+            // The twin inserts and then picks. The policy may do both in one step.
             Step::Insert(meta, At::Tail) if policy.held().is_empty() && alone.chance(1, 2) => {
                 (alone_in(&mut policy, meta), alone_in(&mut twin, meta))
             }
@@ -91,7 +91,7 @@ fn compare(factory: &Factory, seed: u64) -> (u32, u32) {
     (issued, refused)
 }
 
-/// A plug of requests like `meta`, most of them elsewhere, and some of another kind.
+/// A plug of requests like `meta`, most of them at other sectors, and some of another kind.
 fn plug_of(meta: IoMeta, rng: &mut Rng) -> Vec<IoMeta> {
     let mixed = rng.chance(1, 4);
     let one = |rng: &mut Rng| {
@@ -106,12 +106,12 @@ fn plug_of(meta: IoMeta, rng: &mut Rng) -> Vec<IoMeta> {
     (0..len).map(|_| one(rng)).collect()
 }
 
-/// Gives the policy a request that comes alone.
+/// Gives the policy a single request.
 fn alone_in(driver: &mut Driver, meta: IoMeta) -> Event {
     driver.admit(&[meta]).first().map_or(Event::Quiet, |pick| Event::Picked(*pick))
 }
 
-/// The policies with a test below; a filter for one of these names compares that policy alone.
+/// The policies with a test below. A filter for one of these names compares that policy alone.
 const COMPARED: [&str; 5] = ["none", "mq-deadline", "kyber", "bfq", "mclock"];
 
 fn decides_as_its_twin_does(policy: &str) {
@@ -159,8 +159,8 @@ fn the_scripts_reach_refusals_of_mq_deadline() {
     assert!(refused > 100, "only {refused} picks were refused");
 }
 
-/// Of each seed, the picks of a request while the device is kept idle: requests of other queues than the one that is
-/// waited for.
+/// The number of picks of a seed while the device is kept idle: of requests of other queues than the one that is waited
+/// for.
 fn injected(seed: u64) -> u32 {
     let factory = registry::find("bfq").expect("it is registered");
     let (mut script, shape) = script(factory, seed);

@@ -1,4 +1,4 @@
-//! Every file of tests here, in one program. `cargo test -p blkmq-sched --test all kyber::` runs one folder.
+//! All files of tests in this folder, in one program. `cargo test -p blkmq-sched --test all kyber::` runs one folder.
 
 mod bfq;
 mod differential;

@@ -1,8 +1,8 @@
-//! `mclock` by its arithmetic: the three tenants of the paper (mClock, OSDI 2010), and the meaning of floors from
-//! second to second; floors under every load, ceilings, groups that nest; and the bound and the prices that are found.
+//! `mclock` by its arithmetic: the three tenants of the paper (mClock, OSDI 2010), floors from second to second and
+//! under every load, ceilings, nested groups, and the bound and the prices that are found.
 //!
 //! A [`World`] serves one request at a time in the time that it costs, and tenants keep requests waiting. A [`Device`]
-//! has some servers, each of which does one request at a time; for prices, writes take as long as several reads.
+//! has some servers, each of which does one request at a time. For prices, writes take as long as several reads.
 
 use crate::naive;
 use blkmq_core::{GroupIndex, IoMeta, Nanos, Op, RequestId};
@@ -20,7 +20,7 @@ fn the_engine_is_told_that_groups_share_and_of_what() {
     assert_eq!(policy.facts().capacity, Some(capacity));
 }
 
-/// A group that is removed may be named again; its name leads to its parent, which stays.
+/// The name of a removed group leads to its parent, which a second removal must not remove.
 #[test]
 fn a_group_that_is_gone_is_not_removed_again() {
     let factory = registry::find("mclock").expect("it is registered");
@@ -47,7 +47,7 @@ struct Tenant {
     parent: u16,
     weight: u32,
     guarantee: Guarantee,
-    /// Requests that it keeps waiting; they are random reads of 4 KiB.
+    /// The number of random reads of 4 KiB that it keeps waiting.
     depth: u32,
 }
 
@@ -110,7 +110,7 @@ impl World {
     fn fill(&mut self) {
         for (at, tenant) in self.tenants.iter().enumerate() {
             while self.waiting[at] < tenant.depth {
-                // No request begins where another one ends.
+                // All requests are random.
                 self.sector += 1_000;
                 let group = GroupIndex(at as u16 + 1);
                 let io = IoMeta { group, ..IoMeta::new(Op::Read, self.sector, 8) };
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Lets `span` pass; returns the requests served, by tenant.
+    /// Lets `span` pass. Returns the requests served, by tenant.
     fn run(&mut self, span: Nanos) -> Vec<u64> {
         let end = self.driver.now() + span;
         let mut served = vec![0; self.tenants.len()];
@@ -146,8 +146,8 @@ impl World {
 /// Clocks at which the arithmetic must hold: from zero, after 208 days, and after 146 years.
 const CLOCKS: [u64; 3] = [0, 1 << 54, 1 << 62];
 
-/// Remote desktop and transactions have floors of 250 IOPS, transactions twice the weight; a migration of data has a
-/// ceiling of 1000.
+/// Remote desktop and transactions have floors of 250 IOPS, and transactions have twice the weight. A migration of data
+/// has a ceiling of 1000 IOPS.
 const TENANTS: [Tenant; 3] =
     [Tenant::new(100).reserve(250), Tenant::new(200).reserve(250), Tenant::new(100).limit(1_000)];
 
@@ -164,7 +164,7 @@ fn holds(capacity: u64, active: [bool; 3], expected: [f64; 3]) {
     for begin in CLOCKS {
         let got = rates(capacity, begin, active);
         for (got, expected) in got.into_iter().zip(expected) {
-            // A figure of zero may be a hundredth of the capacity: floors give way to weights once in 256 picks.
+            // Instead of zero, a hundredth of the capacity is allowed: one of 256 picks is by weight.
             let slack = if expected == 0.0 { capacity as f64 / 100.0 } else { expected / 100.0 };
             let off = (got - expected).abs();
             assert!(off <= slack, "{capacity} from {begin}: {got} is not {expected}");
@@ -207,7 +207,7 @@ fn a_floor_holds_in_every_second_whatever_was_served_before() {
     let tenants = [Tenant::new(1).reserve(100), Tenant::new(1_000), Tenant::new(1_000)];
     let mut world = World::new(1_000, 0, &tenants);
     for second in 0..30 {
-        // For a third of the time the tenant has the device for itself; no past service counts against its floor.
+        // The tenant is alone for a third of the time. Past service does not count against its floor.
         let others = if second % 3 == 0 { IDLE } else { 8 };
         [1, 2].into_iter().for_each(|at| world.set_depth(at, others));
         let served = world.run(SECOND);
@@ -222,7 +222,7 @@ fn a_lent_floor_is_back_at_once() {
     world.set_depth(0, IDLE);
     assert!(world.run(SECOND)[1] >= 999, "all of it is lent");
     world.set_depth(0, 8);
-    // Requests of the other tenant are waiting, and none is ahead of the floor but the one in the device.
+    // Of the other tenant's waiting requests, only the one in the device is ahead of the floor.
     assert!(world.run(Nanos(10_000_000))[0] >= 5);
     world.set_depth(0, IDLE);
     world.run(Nanos(20_000_000));
@@ -233,7 +233,7 @@ fn a_lent_floor_is_back_at_once() {
 fn a_shortfall_is_shared_in_proportion() {
     let tenants =
         [Tenant::new(1).reserve(1_200), Tenant::new(1_000).reserve(400), Tenant::new(1_000)];
-    // The depths differ: what waits does not decide.
+    // The depths differ, and have no effect.
     let tenants = [tenants[0].depth(2), tenants[1].depth(500), tenants[2]];
     let mut world = World::new(800, 0, &tenants);
     world.run(Nanos(5 * SECOND.0));
@@ -258,7 +258,7 @@ fn a_groups_floor_is_divided_among_those_below_it() {
         // A group without requests of its own, and a rival.
         Tenant::new(100).reserve(600).depth(IDLE),
         Tenant::new(1_000),
-        // Of the 600, one has 300 for itself; the rest is divided by weight.
+        // One group has 300 of the 600. The remaining 300 are divided by weight.
         Tenant::new(100).below(1).reserve(300),
         Tenant::new(100).below(1),
         Tenant::new(200).below(1),
@@ -292,19 +292,19 @@ const SERVERS: usize = 8;
 const SLOTS: u32 = 256;
 const SECOND: Nanos = Nanos(1_000_000_000);
 
-/// Tenants with weights, each with so many random reads outstanding, and a device that takes everything.
+/// Tenants with weights and depths, and a device that takes all requests.
 struct Device {
     driver: Driver,
-    /// I/Os that each tenant has outstanding, and those that it keeps.
+    /// The I/Os that each tenant has outstanding, and the number that it keeps.
     outstanding: Vec<u32>,
     depths: Vec<u32>,
     /// The operation of each tenant, and the time that a server needs for it.
     ops: Vec<(Op, u64)>,
-    /// When each server is free.
+    /// The time at which each server is free, in nanoseconds.
     free: [u64; SERVERS],
-    /// The device reports requests that have ended at multiples of this time only, all of them together; 1: each by itself.
+    /// The device reports ended requests together, at multiples of this time in nanoseconds; 1 for each at its end.
     reports: u64,
-    /// By so many percent each server becomes slower and faster, at random, for 70 ms each.
+    /// The percent by which servers become slower or faster, at random, for 70 ms each.
     varies: u64,
     /// Requests in the device, with the time of their end.
     inside: Vec<(u64, RequestId)>,
@@ -317,7 +317,7 @@ impl Device {
         Self::under(Driver::of(factory, SLOTS, options), tenants)
     }
 
-    /// Under another policy.
+    /// Tenants with these weights and depths, under the policy of `driver`.
     fn under(mut driver: Driver, tenants: &[(u32, u32)]) -> Self {
         for (group, (weight, _)) in (1..).map(GroupIndex).zip(tenants) {
             let parent = GroupIndex::ROOT;
@@ -341,12 +341,12 @@ impl Device {
         Self { ops: ops.to_vec(), ..self }
     }
 
-    /// Lets the device report ends once in this time, all of them together.
+    /// Lets the device report ends together, once in this time.
     fn reporting(self, reports: u64) -> Self {
         Self { reports, ..self }
     }
 
-    /// Makes the device slower and faster by so many percent.
+    /// Makes the device slower and faster by up to `varies` percent.
     fn varying(self, varies: u64) -> Self {
         Self { varies, ..self }
     }
@@ -383,12 +383,12 @@ impl Device {
         }
     }
 
-    /// Lets `span` pass; returns the requests served, by tenant, and the most in the device.
+    /// Lets `span` pass. Returns the requests served, by tenant, and the most in the device.
     fn run(&mut self, span: Nanos) -> (Vec<u64>, usize) {
         let end = (self.driver.now() + span).as_nanos();
         let (mut served, mut most) = (vec![0; self.depths.len()], 0);
         loop {
-            // The device is refilled after all that are reported together.
+            // The device is refilled after all completions that are reported together.
             let now = self.driver.now().as_nanos();
             if self.reports == 1 || self.inside.iter().all(|(at, _)| *at > now) {
                 self.submit();
@@ -425,8 +425,8 @@ fn the_device_holds_what_it_needs_and_weights_decide_the_rest() {
     assert!((SERVERS as u64 - 1..=SERVERS as u64 + 3).contains(&bound), "{bound} requests");
 }
 
-/// A thread that reaps several completions refills the device after all of them, so that fewer requests are in it, at a
-/// completion, than the bound allows.
+/// A thread that reaps several completions refills the device after all of them. So at a completion the device has
+/// fewer requests than the bound allows.
 #[test]
 fn a_device_that_completes_many_at_once_keeps_its_rate() {
     for reports in [2, 4, 8].map(|parts| SERVICE / parts) {
@@ -498,7 +498,7 @@ fn a_bound_ends_with_the_competition() {
     assert_eq!((device.run(SECOND).1, device.driver.shown("bound_nsec")), (32, 0));
 }
 
-/// Six I/Os of each tenant are twelve, of which the heavier one has half; eight fill the servers, and leave some waiting.
+/// The heavier tenant has half of twelve I/Os. Eight fill the servers, and the others wait.
 #[test]
 fn a_share_is_worth_part_of_the_rate() {
     let mut device = Device::new("", &[(300, 6), (100, 6)]);
@@ -507,14 +507,14 @@ fn a_share_is_worth_part_of_the_rate() {
     let all = served[0] + served[1];
     assert!(all >= 2 * FULL / 100 * 95, "{served:?} of {}", 2 * FULL);
     assert!((served[0] * 1_000 / all).abs_diff(750) <= 30, "{served:?}");
-    // One I/O beside 32 needs a device of one server for its half, which is not worth it.
+    // One I/O beside 32 has half only of a device with one server, which costs too much of the rate.
     let mut device = Device::new("", &[(100, 1), (100, 32)]);
     device.run(Nanos(3 * SECOND.0));
     let (served, _) = device.run(SECOND);
     assert!(served[0] + served[1] >= FULL / 100 * 95, "{served:?}");
 }
 
-/// Requests of different groups never merge; those of one group do, but not to such a length that others wait for it.
+/// Requests of one group merge, but not to a length that delays other groups. Requests of different groups never merge.
 #[test]
 fn requests_stay_short_while_groups_compete() {
     for (options, most) in [("", 256), ("merge_kib=512", 1_024), ("merge_kib=0", u32::MAX)] {
@@ -538,7 +538,7 @@ fn requests_stay_short_while_groups_compete() {
 }
 
 const READ: (Op, u64) = (Op::Read, 100_000);
-/// By the guess it costs 0.39 reads.
+/// A write, which costs 0.39 reads by the guessed prices.
 const WRITE: (Op, u64) = (Op::Write, 400_000);
 const EQUAL: [(u32, u32); 2] = [(100, 32); 2];
 
@@ -546,7 +546,7 @@ fn unlike(options: &str) -> Device {
     Device::new(options, &EQUAL).doing(&[READ, WRITE])
 }
 
-/// The first tenant's part of the time of the servers.
+/// The part of the servers' time that the first tenant has.
 fn part(device: &mut Device) -> f64 {
     let (served, _) = device.run(Nanos(4 * SECOND.0));
     let [reads, writes] = [served[0] * READ.1, served[1] * WRITE.1].map(|time| time as f64);
@@ -604,7 +604,7 @@ fn a_floor_ends_the_prices_that_were_found() {
     assert_eq!(device.driver.shown("price_trials"), 0);
 }
 
-/// The scripts of the other comparisons are too short for a trial.
+/// Scripts of the other comparisons are too short for a trial.
 #[test]
 fn the_twin_finds_the_same_prices() {
     let factory = registry::find("mclock").expect("it is registered");

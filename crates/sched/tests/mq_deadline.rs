@@ -3,8 +3,8 @@
 //! drawn to strain them (both directions backlogged, and most new requests just ahead of the last one served); and
 //! plugs that leave in one step.
 //!
-//! Lines 11 to 13 are about the engine's locking and are tested there, line 9 as far as the policy is concerned. The
-//! comparison with the twin shows that the requests of a plug leave as they would one by one.
+//! Lines 11 to 13 are about the engine's locking and are tested there. Line 9 is tested as far as the policy is
+//! concerned. The comparison with the twin shows that the requests of a plug leave in the order of single requests.
 
 use blkmq_core::{Class, HwQueue, Instant, IoFlags, IoMeta, IoPrio, Nanos, Op, RequestId, Rng};
 use blkmq_sched::testkit::{Checked, Driver};
@@ -36,12 +36,12 @@ fn reads<const N: usize>(d: &mut Driver, sectors: [u64; N]) -> [RequestId; N] {
     sectors.map(|sector| d.insert(Op::Read, sector))
 }
 
-/// Issues and completes `n` requests, one after the other; returns their start sectors.
+/// Issues and completes `n` requests, one after the other. Returns their start sectors.
 fn serve(d: &mut Driver, n: usize) -> Vec<u64> {
     (0..n).map(|_| d.serve_sector()).collect()
 }
 
-/// Inserted and not completed, by class, highest first.
+/// The number of requests inserted and not completed, by class, highest first.
 fn queued(d: &Driver) -> [u64; 3] {
     ["rt_queued", "be_queued", "idle_queued"].map(|name| d.shown(name))
 }
@@ -98,7 +98,7 @@ fn s8_03_an_expired_fifo_head_begins_the_next_batch_and_interrupts_none() {
     let mut d = driver("fifo_batch=4,read_expire=100");
     d.insert(Op::Read, 1000);
     assert_eq!(serve(&mut d, 1), [1000]);
-    // The oldest lies behind, the rest ahead; all but the oldest are far from their deadlines.
+    // The oldest request lies behind, the others ahead and far from their deadlines.
     d.insert(Op::Read, 10);
     d.advance(ms(60));
     (0..8).for_each(|i| {
@@ -106,7 +106,7 @@ fn s8_03_an_expired_fifo_head_begins_the_next_batch_and_interrupts_none() {
     });
     assert_eq!(serve(&mut d, 2), [2000, 2010]);
     d.advance(ms(50));
-    // Expired now, in mid-batch: one more of the batch (1000, 2000, 2010, 2020), then its turn.
+    // It expires within a batch: one more of the batch (1000, 2000, 2010, 2020), then its turn.
     assert_eq!(serve(&mut d, 3), [2020, 10, 2030]);
 }
 
@@ -312,7 +312,7 @@ fn s8_08_a_discard_that_grows_downwards_sorts_again() {
 fn s8_08_front_merges_tells_the_engine_whether_to_look() {
     let mut d = driver("front_merges=0");
     assert!(!d.facts().front_merges);
-    // Only the look-up is off: a front merge found in another way is accepted.
+    // The option turns off only the look-up. A front merge found in another way is accepted.
     let rq = d.insert(Op::Read, 8);
     assert!(d.may_merge(rq, d.meta(rq)));
     d.set("front_merges", 1);
@@ -343,8 +343,8 @@ fn s8_09_async_depth_is_handed_to_the_engine() {
     assert!(!meta.is_sync_read());
 }
 
-/// The model check of line 10 over all behaviours is in `differential.rs`. This is the line itself: only inserts and
-/// time, against an order computed by the plainest means.
+/// The line itself: only insertions and time, against an order computed by the simplest means. The comparison over all
+/// behaviours is in `differential.rs`.
 #[test]
 fn s8_10_random_inserts_of_one_direction_come_out_in_the_order_of_a_plain_model() {
     for seed in 0..200 {
@@ -363,7 +363,7 @@ fn s8_10_random_inserts_of_one_direction_come_out_in_the_order_of_a_plain_model(
             } else if !waiting.is_empty() {
                 let ahead = (0..waiting.len()).filter(|i| waiting[*i].0 >= pos);
                 let next = ahead.min_by_key(|i| waiting[*i].0);
-                // The first batch ever is one of writes, of which there are none.
+                // The initial batch is one of writes, of which there are none.
                 let goes_on = d.shown("be_dispatched") > 0 && in_batch < batch;
                 let chosen = match next {
                     Some(next) if goes_on || waiting[0].1 > now => next,
@@ -420,7 +420,7 @@ fn s4_2_an_expired_request_waits_for_at_most_the_rest_of_a_batch() {
 fn s4_2_fifo_batch_zero_and_one_are_the_same_and_neither_is_fifo() {
     let order = |batch| {
         let mut d = driver(&format!("fifo_batch={batch}"));
-        // A fresh scheduler takes the first write for the rest of a batch if batches have any length.
+        // A new scheduler takes the first write as the rest of a batch if batches have any length.
         d.insert(Op::Write, 1);
         assert_eq!(serve(&mut d, 1), [1]);
         for sector in [300, 100, 200, 50] {
@@ -548,7 +548,7 @@ impl Load {
         }
     }
 
-    /// Picks and completes one request; returns its record, with the requests that overtook it since its deadline.
+    /// Picks and completes one request. Returns its record, with the requests that overtook it since its deadline.
     fn serve(&mut self) -> Waiting {
         let rq = self.driver.issue();
         self.pos = self.driver.meta(rq).sector;
@@ -593,7 +593,7 @@ fn no_request_is_overtaken_more_often_than_the_page_says() {
             load.driver.advance(Nanos::from_millis(load.rng.below(4)));
         }
     }
-    // A bound that no request comes near would prove little.
+    // The waits come near the bound, so that the test means something.
     assert!(closest.iter().all(|percent| *percent >= 40), "closest: {closest:?} percent");
 }
 
@@ -644,7 +644,7 @@ impl Alone {
         Self { policy, requests: Requests::new(SLOTS) }
     }
 
-    /// The order in which `metas` leave in one step, if they do.
+    /// The order in which `metas` leave in one step; `None` if they do not.
     fn leave(&mut self, metas: &[IoMeta]) -> Option<Vec<u8>> {
         let ids: Vec<RequestId> =
             metas.iter().map(|meta| self.requests.alloc(*meta).expect("a slot is free")).collect();

@@ -1,5 +1,5 @@
-//! The arrival of requests (`spec/bfq.md` section 5), alone, or those of a plug for the queue in service together; and
-//! the mapping from I/Os to queues: their creation with their senders, merges and splits.
+//! The arrival of requests (`spec/bfq.md` section 5), one by one, or as a plug for the queue in service; and the
+//! mapping from I/Os to queues: their creation with their senders, merges and splits.
 
 use super::budget::Reason;
 use super::held::{Item, State, Ways};
@@ -33,7 +33,7 @@ impl Bfq {
         }
     }
 
-    /// Inserts a request that goes ahead of everything.
+    /// Inserts a request that goes ahead of all others.
     pub(super) fn arrive_at_head(&mut self, cx: &Cx<'_>, rq: RequestId) {
         let meta = cx.requests.get(rq);
         let (p, q) = self.sender(cx, meta);
@@ -41,14 +41,14 @@ impl Bfq {
         self.push_head(cx, rq);
     }
 
-    /// Inserts a requeued request, or one that goes ahead of everything.
+    /// Inserts a requeued request, or one that goes ahead of all others.
     pub(super) fn push_head(&mut self, cx: &Cx<'_>, rq: RequestId) {
         self.held.push_head(rq);
         let level = self.queues.level(self.held[rq].queue);
         self.queues.groups.queued(cx, level, cx.requests.get(rq), self.now);
     }
 
-    /// The queue that `io` would go to now, if there is one.
+    /// The queue to which `io` would go, if there is one.
     pub(super) fn queue_for(&self, io: &IoMeta) -> Option<u32> {
         self.procs.queue_of(self.queues.groups.key_of(io))
     }
@@ -108,20 +108,20 @@ impl Bfq {
         self.procs.add(key)
     }
 
-    /// No I/O of an owner will arrive for a long time.
+    /// Forgets an owner, of which no I/O will arrive for a long time.
     pub(super) fn owner_left(&mut self, cx: &Cx<'_>, owner: Owner) {
         if let Some(p) = self.procs.find(Key::process(owner)) {
             self.forget(cx, p);
         }
     }
 
-    /// Forgets a process; if it has requests, as soon as they have completed.
+    /// Forgets a process, after its requests have completed.
     fn forget(&mut self, cx: &Cx<'_>, p: u32) {
         self.leave_queue(cx, p);
         self.procs.forget(p);
     }
 
-    /// A process no longer sends to its queue.
+    /// Detaches a process from its queue.
     fn leave_queue(&mut self, cx: &Cx<'_>, p: u32) {
         if let Some(q) = self.procs.at_mut(p).queue.take() {
             self.queues[q].procs -= 1;
@@ -129,7 +129,7 @@ impl Bfq {
         }
     }
 
-    /// A queue of its own for `p`, or the one that it is to share permanently.
+    /// Gives `p` a queue of its own, or the one that it is to share permanently.
     fn new_queue(&mut self, cx: &Cx<'_>, p: u32) -> u32 {
         let q = self.queues.add(self.now);
         let proc = self.procs.at_mut(p);
@@ -155,7 +155,7 @@ impl Bfq {
         joined
     }
 
-    /// A sync queue has been created: it may belong to a series of queues that are merged permanently.
+    /// Merges a new sync queue, immediately or later, if it belongs to a series of queues that are merged permanently.
     fn join_series(&mut self, cx: &Cx<'_>, p: u32, q: u32) -> u32 {
         match self.queues.join_series(q, self.tunables.joining, self.now) {
             None => q,
@@ -214,8 +214,8 @@ impl Bfq {
         into
     }
 
-    /// The processes of a shared queue no longer cooperate: `p`, which sends the next I/O, gets a queue of its own
-    /// again.
+    /// Gives `p`, which sends the next I/O, a queue of its own again, since the processes of the shared queue have
+    /// ceased to cooperate.
     fn split(&mut self, cx: &Cx<'_>, p: u32, q: u32) -> u32 {
         let saved = self.procs.at_mut(p).saved.take();
         let queue = &mut self.queues[q];
@@ -300,7 +300,7 @@ impl Bfq {
         }
     }
 
-    /// The request `rq`, at `sector`, competes with the next request of `q`. Returns whether it takes its place.
+    /// Compares `rq`, at `sector`, with the next request of `q`. Returns whether it becomes the next one.
     #[inline]
     pub(super) fn compete(&mut self, q: u32, rq: RequestId, sector: u64) -> bool {
         let (head, ways) = (self.device.last_position, Ways::of(&self.tunables));
@@ -315,7 +315,7 @@ impl Bfq {
         wins
     }
 
-    /// A queue that had no request waiting gets one: samples its arrival for wakers and injection.
+    /// Samples the arrival of a request at a queue without waiting requests, for wakers and injection.
     #[inline]
     fn sample_first(&mut self, q: u32) {
         if !self.queues[q].sync || !self.tunables.injection {
@@ -344,7 +344,8 @@ impl Bfq {
         interactive
     }
 
-    /// A queue becomes busy: begins or continues its raising, if it qualifies. Returns whether it looks interactive.
+    /// Begins or continues the raising of a queue that becomes busy, if it qualifies. Returns whether it looks
+    /// interactive.
     pub(super) fn raise_on_arrival(&mut self, q: u32) -> bool {
         let (now, queue) = (self.now, &mut self.queues[q]);
         let looks = queue.looks(now);
@@ -357,7 +358,7 @@ impl Bfq {
             self.queues.want(q);
         } else if alone && (looks.interactive || looks.soft_rt) {
             queue.raising.begin(looks.interactive, &self.device.rate);
-            // It is preferred, but not for long at a time; nor if another request comes before its turn does.
+            // It is preferred, but with a short budget, even if another request arrives before its turn.
             let short = 2 * (self.device.max_budget(&self.tunables) / 32);
             queue.max_budget = queue.max_budget.min(short);
             self.queues.wf.set_budget(q, self.queues.wf.budget(q).min(short));
@@ -366,7 +367,7 @@ impl Bfq {
         looks.interactive
     }
 
-    /// Sets the budget with which a queue becomes busy. Returns whether it was away for so short a time that it
+    /// Sets the budget with which a queue becomes busy. Returns whether it was idle for so short a time that it
     /// continues immediately with its remaining budget.
     fn budget_on_wake(&mut self, q: u32) -> bool {
         let slices = Nanos(self.tunables.slice_idle.0.saturating_mul(3));
@@ -395,7 +396,7 @@ impl Bfq {
             && self.queues.wf.may_preempt()
     }
 
-    /// The next request of a waiting queue has changed: its budget must suffice for it.
+    /// Adapts the budget of a waiting queue, whose next request has changed, so that it suffices for that request.
     pub(super) fn next_changed(&mut self, q: u32) {
         if self.slot.is_of(q) {
             // The budget of a queue in service does not change.
@@ -410,7 +411,7 @@ impl Bfq {
         }
     }
 
-    /// A request has arrived for which the device was kept idle.
+    /// Ends the idling, or the slot, after the arrival of a request for which the device was kept idle.
     fn stop_waiting(&mut self, cx: &Cx<'_>, q: u32, sectors: u32) {
         let late = self.slot.is_timed_out(self.now);
         let may_grow = self.queues[q].queued == 1 && may_grow(sectors);
@@ -423,9 +424,9 @@ impl Bfq {
         }
     }
 
-    /// Issues all of `rqs`, and writes their order. False, and nothing has happened but that time has passed, if they
-    /// are not all for the queue in service, if its slot might end before the last one, or if they may not all have
-    /// tags; about which `used` is asked, if it is given.
+    /// Issues all of `rqs`, and writes their order. Returns false, with no effect but that of the time, if they are not
+    /// all for the queue in service, if its slot might end before the last one, or if they may not all have tags, given
+    /// the tags in `used`.
     pub(super) fn issue_plug(
         &mut self,
         cx: &Cx<'_>,
@@ -442,7 +443,7 @@ impl Bfq {
         true
     }
 
-    /// The plug of `rqs`, if they have a way to the device through the queue in service.
+    /// The plug of `rqs`, if all of them may go to the device through the queue in service.
     fn plug<'a>(&self, cx: &Cx<'_>, rqs: &'a [RequestId], used: Option<Used>) -> Option<Plug<'a>> {
         let q = self.slot.queue;
         if q == NOBODY || self.tunables.strict || self.slot.is_timed_out(self.now) {
@@ -464,7 +465,7 @@ impl Bfq {
         (stays && admitted).then_some(Plug { p, q, sectors, rqs })
     }
 
-    /// The process of `io`, if it is known, sends to `q`, and would not be moved or merged now.
+    /// The process of `io`, if it is known, sends to `q`, and would not be moved or merged at this arrival.
     fn sender_to(&self, q: u32, io: &IoMeta) -> Option<u32> {
         if !is_sync(io) {
             return None;
@@ -478,7 +479,7 @@ impl Bfq {
         (known && !joins).then_some(p)
     }
 
-    /// The arrival of a plug. Returns the request that is served first, by its position.
+    /// Records the arrival of a plug. Returns the position of the request that is served first.
     fn arrive_together(&mut self, cx: &Cx<'_>, plug: &Plug<'_>, ways: Ways) -> u8 {
         let Plug { p, q, rqs, .. } = *plug;
         let (now, n) = (self.now, rqs.len() as u32);
@@ -523,7 +524,7 @@ impl Bfq {
             }
         }
         self.queues[q].last_end = last_end;
-        // If there is only one, the device may still be kept idle for more; but the request leaves immediately.
+        // The device may still be kept idle for more after a single request, which leaves immediately.
         self.slot.stop_idling(cx, &self.queues.groups, now);
         next
     }
@@ -539,7 +540,7 @@ mod tests {
         let learns = |after: Nanos| {
             let (mut bfq, q) = with_a_queue("");
             bfq.queues[q].split = Some(at(7));
-            // Nothing is known, which counts as short.
+            // An unknown think time counts as short.
             bfq.queues[q].short_think = false;
             bfq.now = at(7) + after;
             bfq.learn_habits(q);

@@ -1,13 +1,13 @@
 //! The length of a queue's next budget, by the feedback table of `spec/bfq.md` section 8, and the charge for a slow
 //! slot.
 //!
-//! Pure arithmetic; `serve.rs` decides when a slot expires. In sectors unless stated otherwise.
+//! Pure arithmetic, in sectors unless stated otherwise. `serve.rs` decides when a slot expires.
 
 use blkmq_core::Nanos;
 
 /// The longest budget until the rate of the device is known.
 pub const DEFAULT: u64 = 16 * 1_024;
-/// Budgets adapt at expiry; until there have been enough slots, the default applies.
+/// The warmth from which on budgets adapt at expiry. Below it, the default applies.
 const WARM: u32 = 194;
 
 /// A slot shorter than this says little about the speed of the queue.
@@ -59,12 +59,12 @@ impl Slot {
         self.max / 32
     }
 
-    /// The queue's longest budget from now on.
+    /// The next longest budget of the queue.
     #[must_use]
     pub fn next_budget(&self) -> u64 {
         let (old, min, max) = (self.budget, self.min(), self.max);
         if !self.sync {
-            // No submitter waits for it: the longer the better for throughput.
+            // No submitter waits for it, so the longest budget is best for throughput.
             return max;
         }
         match self.reason {
@@ -79,8 +79,8 @@ impl Slot {
         }
     }
 
-    /// The charge for the time of a slow slot, which had `budget`, instead of the one for its service: a queue of
-    /// scattered requests would otherwise get too much of the device.
+    /// The charge for the time of a slow slot, which had `budget`; `None` if it is charged for its service. Without
+    /// this charge, a queue of scattered requests would get too much of the device.
     #[must_use]
     pub fn charge_for_time(&self, pace: &Pace, budget: u64, timeout: Nanos) -> Option<u64> {
         let (slow, time) = self.slowness(pace);

@@ -41,7 +41,7 @@ fn share(limit: u64, part: u64, whole: u64) -> u64 {
 }
 
 impl Queues {
-    /// The tags that `io` may have, unless as many are taken if `before` more are.
+    /// The tags that `io` may have; `None` if as many would be taken after `before` more.
     pub(super) fn cap_of(&self, io: &IoMeta, used: Used, before: u32) -> Option<u32> {
         let cap = cap(io, used.of, self.raised_busy > 0);
         (taken(io, used) + before < cap).then_some(cap)
@@ -52,8 +52,8 @@ impl Queues {
         self.cap_of(io, used, n - 1).is_some_and(|cap| self.has_room(q, n - 1, cap))
     }
 
-    /// Returns whether the queue may have another one of `cap` tags after `before` more. A queue that is not busy
-    /// competes with none, and the scheduler is to know that it has work; the first of several makes it busy.
+    /// Returns whether the queue may have another one of `cap` tags after `before` more. An idle queue always may, so
+    /// that the scheduler sees its work. The first of several requests makes it busy.
     pub(super) fn has_room(&self, q: u32, before: u32, cap: u32) -> bool {
         let is_busy = self[q].busy || before > 0;
         !is_busy || self.has_share(q, self[q].allocated + before, cap.into())
@@ -147,8 +147,8 @@ mod tests {
         }
     }
 
-    /// A queue in which the requests of many processes meet has everything at the device while they read at depth 1. As
-    /// Linux has it, its share counts only while it competes.
+    /// A queue that many processes share, each of which reads at depth 1, has all its requests at the device. As in
+    /// Linux, its share counts only while it competes.
     #[test]
     fn s19_15_a_queue_with_no_request_waiting_is_not_limited() {
         let read = IoMeta { owner: Owner(1), ..IoMeta::new(Op::Read, 0, 8) };

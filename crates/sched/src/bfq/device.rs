@@ -2,8 +2,8 @@
 //! requests at a time, and its peak rate (`spec/bfq.md` section 11) with the values derived from it: the longest
 //! budget, and the time for which a starting application is preferred.
 //!
-//! Rates are in sectors per microsecond, times 2^16. [`PeakRate`] is a separate state machine, fed with dispatches and
-//! completions.
+//! Rates are in sectors per microsecond, times 2^16. [`PeakRate`] is a separate state machine, whose input is
+//! dispatches and completions.
 
 use super::budget::{self, Warmth};
 use super::tunables::Tunables;
@@ -13,7 +13,7 @@ use blkmq_core::{Instant, IoMeta, Nanos};
 /// Whether the device takes several requests at a time, learned by observation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HwTag {
-    /// `None`: not known yet.
+    /// `None` if unknown.
     pub(crate) queues: Option<bool>,
     samples: u32,
     /// The most requests seen in it.
@@ -27,7 +27,7 @@ impl HwTag {
 
     pub(crate) const NEW: Self = Self { queues: None, samples: 0, most: 0 };
 
-    /// The device queues, or it is not known yet.
+    /// Returns whether the device queues requests, or that is unknown.
     #[inline]
     pub(crate) fn may_queue(&self) -> bool {
         self.queues != Some(false)
@@ -89,7 +89,7 @@ impl Device {
         habits::is_far(last_end, meta.sector, meta.sectors, self.rotational)
     }
 
-    /// A request goes to the device.
+    /// Counts a request that goes to the device.
     #[inline]
     pub(super) fn dispatched(&mut self, meta: &IoMeta, now: Instant, timeout: Nanos) {
         let changed = self.rate.dispatched(&Dispatch {
@@ -116,7 +116,7 @@ impl Device {
         }
     }
 
-    /// A request of `queue` is back.
+    /// Counts a completed request of `queue`.
     #[inline]
     pub(super) fn completed(&mut self, queue: QueueRef, at: Instant, timeout: Nanos) {
         self.in_driver -= 1;
@@ -127,7 +127,7 @@ impl Device {
         self.last_completed = Some(queue);
     }
 
-    /// The rate, or the duration of a slot, has changed.
+    /// Adapts the longest budget to the rate and to the duration of a slot.
     pub(super) fn adapt_budget(&mut self, timeout: Nanos) {
         // Budgets stay far below the values at which virtual time would overflow.
         self.auto_budget = self.rate.sectors_in(timeout).clamp(1, i32::MAX as u64);
@@ -147,7 +147,7 @@ impl Device {
 }
 
 const SHIFT: u32 = 16;
-/// A window with fewer samples, or a shorter one, is not used.
+/// The fewest samples and the least length of a window that is used.
 const SAMPLES: u64 = 32;
 const SHORTEST: Nanos = Nanos::from_millis(300);
 /// A window is closed after this time.
@@ -178,7 +178,7 @@ pub struct Dispatch {
     pub last_completion: Instant,
 }
 
-/// The estimate.
+/// The estimate of the peak rate.
 #[derive(Clone, Debug)]
 pub struct PeakRate {
     reference: (u64, u64),
@@ -229,7 +229,7 @@ impl PeakRate {
         Nanos::from_millis((rate * millis / self.peak).clamp(3_000, 25_000))
     }
 
-    /// A request goes to the device. Returns whether the rate has changed.
+    /// Adds a request that goes to the device. Returns whether the rate has changed.
     #[inline]
     pub fn dispatched(&mut self, d: &Dispatch) -> bool {
         let mut changed = false;
@@ -255,8 +255,8 @@ impl PeakRate {
         changed
     }
 
-    /// A request has completed, `since` after the previous one. If requests are slow and small, the window does not
-    /// measure the device. Returns whether the rate has changed.
+    /// Adds a request that has completed, `since` after the previous one. If requests are slow and small, the window
+    /// does not measure the device. Returns whether the rate has changed.
     pub fn completed(&mut self, now: Instant, since: Nanos) -> bool {
         let micros = since.0 / 1_000;
         if since <= AT_ONCE || self.samples == 0 {
@@ -366,7 +366,7 @@ mod tests {
                 Dispatch { now, sectors: 8, far: i % 2 == 0, in_driver: 1, last_completion: now };
             rate.dispatched(&d);
         }
-        // A part of ten, and four of the eight that a sequential window has more: a sixth is measured.
+        // A window counts for one part in ten, and here four of the other nine are left out: a sixth is measured.
         assert_eq!(rate.peak(), 22_000 * 5 / 6 + (2 << 16) / 6);
     }
 

@@ -2,8 +2,8 @@
 //! groups (`spec/bfq.md` section 17) with the counts that decide when to take them, and the number of queues of each
 //! weight, which shows whether their claims differ.
 //!
-//! The name of a removed group leads to its parent, for I/O that still arrives under it. No statistics are kept here:
-//! notes go to the engine. With `Basic`, only service, merges and completions are noted; with `Full`, everything.
+//! The name of a removed group leads to its parent, for I/O that still arrives under it. Notes go to the engine, which
+//! keeps the statistics. With `Basic`, service, merges and completions are noted, and with `Full` all events.
 
 use super::is_sync;
 use super::procs::Key;
@@ -30,9 +30,9 @@ pub(super) struct Group {
 /// All groups.
 #[derive(Debug)]
 pub(super) struct Groups {
-    /// By group: its level, or for a removed group the level that its name leads to now. The root for unknown groups.
+    /// By group: its level, or that of the nearest group above it that is not removed. The root for unknown groups.
     levels: Vec<u32>,
-    /// By level.
+    /// The groups by level.
     at: Vec<Group>,
     /// Groups with queues that are busy or have requests in the device.
     pending: u32,
@@ -78,14 +78,14 @@ impl Groups {
         self.pending
     }
 
-    /// One more queue of a level is busy or has requests in the device.
+    /// Counts one more queue of a level that is busy or has requests in the device.
     pub(super) fn begin(&mut self, level: u32) {
         let group = &mut self.at[level as usize];
         group.pending += 1;
         self.pending += u32::from(group.pending == 1);
     }
 
-    /// One less.
+    /// Counts one less.
     pub(super) fn end(&mut self, level: u32) {
         let group = &mut self.at[level as usize];
         group.pending -= 1;
@@ -143,13 +143,13 @@ impl Groups {
         }
     }
 
-    /// A request waits on `level`.
+    /// Counts and notes a request that waits on `level`.
     #[inline]
     pub(super) fn queued(&mut self, cx: &Cx<'_>, level: u32, meta: &IoMeta, now: Instant) {
         let group = self.at(level);
         group.waiting += 1;
         if cx.stats < StatsLevel::Full {
-            // The end of a span that began with statistics on would be missed.
+            // With statistics off, the end of a span is not seen.
             (group.empty, group.waits) = (None, None);
             return;
         }
@@ -160,7 +160,7 @@ impl Groups {
         }
     }
 
-    /// A group that may have been empty has a request.
+    /// Ends the empty span of a group that has a request, and begins to wait for its turn.
     #[inline(never)]
     fn filled(&mut self, cx: &Cx<'_>, level: u32, now: Instant) {
         if let Some(since) = self.at(level).empty.take() {
@@ -171,14 +171,14 @@ impl Groups {
         }
     }
 
-    /// A request of `level` no longer waits, without having been picked.
+    /// Counts and notes a request of `level` that stops waiting without having been picked.
     #[inline]
     pub(super) fn unqueued(&mut self, cx: &Cx<'_>, level: u32, meta: &IoMeta, now: Instant) {
         self.note(cx, level, meta, Event::Unqueued);
         self.left(cx, level, now);
     }
 
-    /// A request of `level` was picked.
+    /// Counts and notes a picked request of `level`.
     #[inline]
     pub(super) fn served(&mut self, cx: &Cx<'_>, level: u32, meta: &IoMeta, now: Instant) {
         self.note(cx, level, meta, Event::Served(meta.sectors));
@@ -194,7 +194,7 @@ impl Groups {
         }
     }
 
-    /// A queue of `level` gets its turn. The queue leaves service before it is moved.
+    /// Begins the turn of a queue of `level`. A queue leaves service before it is moved.
     pub(super) fn begin_turn(&mut self, cx: &Cx<'_>, level: u32, now: Instant) {
         self.in_turn = Some(level);
         self.note_queue(cx, level, Event::QueueSize(self.of(level).waiting));
@@ -203,7 +203,7 @@ impl Groups {
         }
     }
 
-    /// The turn of the queue in service, which took `time`, is over.
+    /// Ends the turn of the queue in service, which took `time`.
     pub(super) fn end_turn(&mut self, cx: &Cx<'_>, time: Nanos) {
         if let Some(level) = self.in_turn.take() {
             self.note_queue(cx, level, Event::Time(time));

@@ -1,7 +1,7 @@
 //! Conclusions from a queue's past about its process: the think time between I/Os, the share of distant requests, and
 //! whether it does anything but I/O.
 //!
-//! Plain values that know nothing of the queue; the naive twin uses them as well.
+//! Plain values without access to the queue. The naive twin uses them as well.
 
 use blkmq_core::{Instant, Nanos};
 
@@ -56,7 +56,7 @@ pub struct ThinkTime {
 }
 
 impl ThinkTime {
-    /// Up to this many samples, counted with the weights of the average, say nothing. It corresponds to two samples.
+    /// Up to this weight of samples, the average has no meaning. It corresponds to two samples.
     const TOO_FEW: u64 = 80;
 
     /// The state of a queue created at `now`.
@@ -65,11 +65,11 @@ impl ThinkTime {
         Self { last_end: now + Nanos(1), samples: 0, total: 0, mean: Nanos::ZERO }
     }
 
-    /// A request has arrived at an empty queue.
+    /// Adds the arrival of a request at an empty queue.
     pub fn arrived(&mut self, now: Instant, slice_idle: Nanos) {
         let took = now.since(self.last_end).0.min(slice_idle.0.saturating_mul(2));
         self.samples = (7 * self.samples + 256) / 8;
-        // No longer idle than the clock can tell, so an eighth of its range is the most that this can be.
+        // `took` is within the range of the clock, so an eighth of that range is the most that this can be.
         self.total = (7 * self.total).saturating_add(took.saturating_mul(256)) / 8;
         self.mean = Nanos((self.total + 128) / self.samples);
     }
@@ -99,7 +99,7 @@ impl IoShare {
         Self { since: now, idle: Nanos::ZERO, bound: true }
     }
 
-    /// A request has arrived. `idle` is the time for which none was waiting or in the device.
+    /// Adds the arrival of a request. `idle` is the time for which none was waiting or in the device.
     pub fn arrived(&mut self, now: Instant, idle: Nanos) {
         // A request that is taken back ends no idleness, so the same time may be counted more than once.
         self.idle = Nanos(self.idle.0.saturating_add(idle.0));
@@ -111,7 +111,7 @@ impl IoShare {
         }
     }
 
-    /// `n` requests have arrived at one time, at least one; `idle` as above, before the first of them.
+    /// Adds `n` arrivals at one time, at least one. `idle` is the time without a request before the first of them.
     pub fn arrived_together(&mut self, now: Instant, idle: Nanos, n: u32) {
         let mut since = self.since;
         self.arrived(now, idle);
@@ -125,13 +125,13 @@ impl IoShare {
         }
     }
 
-    /// Idle for at most a fifth of the time.
+    /// Returns whether the process was idle for at most a fifth of the time.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.bound
     }
 
-    /// The requests of another process join.
+    /// Adds the state of another process.
     pub fn join(&mut self, other: &Self) {
         self.bound |= other.bound;
     }

@@ -1,6 +1,6 @@
-//! The requests that are held: a FIFO and a sector order for each queue with requests, the requests that go ahead of
-//! everything, and the next request of a queue (`spec/bfq.md` section 4.1): the nearest to the head, with a preference
-//! for the ones ahead of it, and at times the oldest.
+//! The held requests: a FIFO and a sector order for each queue with requests, and the requests that go ahead of all
+//! others. Also the choice of the next request of a queue (`spec/bfq.md` section 4.1): the nearest to the head, with a
+//! preference for requests ahead of it, and at times the oldest.
 
 use super::procs::Key;
 use super::queue::{NO_LANE, Queue};
@@ -12,15 +12,15 @@ use alloc::vec::Vec;
 use blkmq_core::{Instant, Owner, RequestId};
 use core::ops::{Index, IndexMut};
 
-/// The list of requeued requests and of requests that go ahead of everything. Lanes have the numbers above.
+/// The list of requeued requests and of requests that go ahead of all others. Lanes have the numbers above.
 const HEAD: usize = 0;
 
 /// The place of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// None: its slot is free.
+    /// Its slot is free.
     Free,
-    /// In the list of requests that go ahead of everything.
+    /// In the list of requests that go ahead of all others.
     Head,
     /// In the order of its queue.
     Queued,
@@ -34,7 +34,7 @@ pub(super) struct Item {
     pub(super) rq: RequestId,
     pub(super) queue: u32,
     pub(super) proc: u32,
-    /// The process that it comes from, async or not.
+    /// Its process, also of async I/O.
     pub(super) owner: Key,
     /// Its length, so that it need not be looked up.
     pub(super) sectors: u32,
@@ -57,7 +57,7 @@ pub(super) struct Held {
     lanes: Vec<u32>,
     /// Requests in the orders of queues.
     pub(super) queued: u32,
-    /// Scheduler tags: no more requests are held or in the device, but flushes.
+    /// Scheduler tags: the most requests held or in the device, except flushes.
     tags: u32,
 }
 
@@ -99,7 +99,7 @@ impl Held {
         }
     }
 
-    /// Returns whether requests that wait here hold all tags, so that none can arrive before one of them is issued.
+    /// Returns whether waiting requests hold all tags, so that none can arrive before one of them is issued.
     pub(super) fn is_full(&self) -> bool {
         self.queued >= self.tags
     }
@@ -112,24 +112,24 @@ impl Held {
         *item = new;
     }
 
-    /// The request that goes ahead of everything.
+    /// The first request that goes ahead of all others.
     #[inline]
     pub(super) fn head(&self) -> Option<RequestId> {
         self.lists.front(HEAD)
     }
 
-    /// The number of requests that go ahead of everything.
+    /// The number of requests that go ahead of all others.
     pub(super) fn heads(&self) -> usize {
         self.lists.len(HEAD)
     }
 
-    /// Inserts a requeued request, or one that goes ahead of everything.
+    /// Inserts a requeued request, or one that goes ahead of all others.
     pub(super) fn push_head(&mut self, rq: RequestId) {
         self.lists.push_front(HEAD, rq);
         self[rq].state = State::Head;
     }
 
-    /// Takes a request out of those that go ahead of everything.
+    /// Takes out a request that goes ahead of all others.
     pub(super) fn take_head(&mut self, rq: RequestId) {
         self.lists.remove(rq);
     }
@@ -161,7 +161,7 @@ impl Held {
         self.queued += 1;
     }
 
-    /// Files a request again, whose start is now at `sector`. Returns whether that is another one.
+    /// Files a request again if its start, at `sector`, has changed. Returns whether it has.
     pub(super) fn refile(&mut self, rq: RequestId, sector: u64) -> bool {
         match self.order.filed(rq) {
             Some((lane, filed)) if filed != sector => {
@@ -173,7 +173,7 @@ impl Held {
         }
     }
 
-    /// The survivor of two requests gets the earlier due time, and the place in line that goes with it.
+    /// Gives the survivor of two requests the earlier due time, and its place in line.
     pub(super) fn inherit(&mut self, into: RequestId, gone: RequestId) {
         let (kept, lost) = (self[into], self[gone]);
         let same_line = self.lists.list_of(into) == self.lists.list_of(gone);
@@ -198,7 +198,7 @@ impl Held {
     }
 
     /// Selects the next request of a queue after the one at `sector` has been taken out: the oldest, if it is due and
-    /// its age was not checked in this slot yet; else the nearest.
+    /// ages were not checked in this slot, and otherwise the nearest.
     #[inline]
     pub(super) fn choose_after(&self, queue: &mut Queue, sector: u64, now: Instant, ways: Ways) {
         queue.next_is_due = false;

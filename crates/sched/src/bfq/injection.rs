@@ -1,13 +1,13 @@
-//! Injection (`spec/bfq.md` section 12): I/O of other queues while the device is kept idle for a queue; and wakers: a
+//! Injection (`spec/bfq.md` section 12): I/O of other queues while the device is kept idle for a queue. Also wakers: a
 //! process may wait for the I/O of another process before it continues.
 //!
-//! Idling keeps a guarantee and costs throughput. Part of it is recovered by serving I/O of the process that is waited
-//! for, of its waker, and of any other queue up to a limit. The limit is learned for each queue, from how much longer
-//! its first request takes when other requests are in the device.
+//! Idling keeps a guarantee and costs throughput. Part of the throughput is recovered by I/O of the process that is
+//! waited for, of its waker, and of any other queue up to a limit. The limit is learned for each queue, from the
+//! additional time that its first request takes when other requests are in the device.
 //!
-//! A queue with a long think time that becomes non-empty right after a completion of the same other queue, three times
-//! in a row, is woken by that queue. While the device is kept idle for it, requests of its waker are injected, as that
-//! is the shortest way on.
+//! A queue is woken by another one if it has a long think time and becomes non-empty right after a completion of that
+//! queue, three times in a row. While the device is kept idle for it, requests of its waker are injected, since it
+//! waits for them.
 
 use super::QueueRef;
 use super::device::Device;
@@ -23,7 +23,7 @@ const RESET: Nanos = Nanos::from_secs(1);
 /// The state learned for a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Injection {
-    /// A request is injected only while fewer than this many are in the device.
+    /// Requests are injected while fewer than this many are in the device.
     limit: u32,
     /// The time that its first request takes when alone; zero if not known.
     baseline: Nanos,
@@ -39,7 +39,7 @@ impl Injection {
     fn reset(&mut self, now: Instant, short_think: bool) {
         self.baseline = Nanos::ZERO;
         self.lowered = Some(now);
-        // A process with a long think time hardly notices one more request; with a short one, nothing is known yet.
+        // One more request hardly delays a process with a long think time. For a short one, the cost is unknown.
         self.limit = u32::from(!short_think);
     }
 
@@ -51,8 +51,8 @@ impl Injection {
         }
     }
 
-    /// The number of requests in the device up to which others are let in. `waited`: the device has been kept idle for
-    /// as long as it usually is.
+    /// The number of requests in the device below which others are injected. With `waited`, the device has been kept
+    /// idle for as long as it usually is.
     pub(super) fn limit_after(&self, waited: bool) -> u32 {
         if self.limit == 0 && self.baseline == Nanos::ZERO && waited { 1 } else { self.limit }
     }
@@ -61,7 +61,7 @@ impl Injection {
         self.lowered.is_none_or(|at| now >= at + span)
     }
 
-    /// An empty sync queue has got a request: learns anew from time to time.
+    /// Resets the limit from time to time, when an empty sync queue has got a request.
     pub(super) fn renew(&mut self, short_think: bool, now: Instant) {
         if self.lowered_before(now, RESET) {
             self.reset(now, short_think);
@@ -118,13 +118,13 @@ impl Sampling {
         Self { armed: false, since: Instant::ZERO, watched: None, injected: false }
     }
 
-    /// The slot ends. A request that is in the device by then is still watched: with other groups, the queue that was
-    /// let in ends the slot by its next request, and the sample is about that queue.
+    /// Ends the slot. A request in the device is still watched: if groups compete, the next request of the injected
+    /// queue ends the slot, and the sample is about that queue.
     pub(super) fn slot_ended(&mut self) {
         self.armed = false;
     }
 
-    /// The queue in service, which was empty, has got a request: decides whether to measure its service.
+    /// Decides whether to measure the service of the first request of the queue in service, which was empty.
     pub(super) fn arm(&mut self, injection: &Injection, in_driver: u32, now: Instant) {
         let known = injection.baseline > Nanos::ZERO;
         let meaningful = in_driver == 0 || (known && self.injected);
@@ -135,7 +135,7 @@ impl Sampling {
         }
     }
 
-    /// The queue in service dispatches `rq`.
+    /// Watches `rq`, which the queue in service dispatches, if armed.
     #[inline]
     pub(super) fn dispatched(&mut self, rq: RequestId) {
         if self.armed {
@@ -144,7 +144,7 @@ impl Sampling {
         }
     }
 
-    /// `rq` has completed; it is still counted as in the device. Returns the sample that it was.
+    /// Returns the sample if `rq` is watched. It has completed, and still counts as in the device.
     #[inline]
     pub(super) fn take(&mut self, rq: RequestId, at: Instant, device: &Device) -> Option<Sample> {
         self.watched.take_if(|watched| *watched == rq)?;
@@ -156,9 +156,9 @@ impl Sampling {
 
 /// A request that arrives sooner than this after a completion may be caused by it.
 pub(super) const SOON: Nanos = Nanos::from_millis(4);
-/// The number of consecutive times from which a waker is no coincidence.
+/// The number of times in a row after which a suspect is the waker.
 const OFTEN: u32 = 3;
-/// Within this many times `slice_idle`.
+/// The time for these, in multiples of `slice_idle`.
 const WINDOW: u64 = 128;
 
 /// The waker of a queue, and the queue that it wakes.
@@ -177,7 +177,8 @@ impl Waker {
         Self { queue: None, suspect: None, seen: 0, since: now, woken: None }
     }
 
-    /// The queue became non-empty right after a completion of `suspect`. Returns whether `suspect` is its waker now.
+    /// Counts that the queue became non-empty right after a completion of `suspect`. Returns whether that makes
+    /// `suspect` its waker.
     pub(super) fn suspect(&mut self, suspect: QueueRef, now: Instant, slice_idle: Nanos) -> bool {
         let window = Nanos(slice_idle.0.saturating_mul(WINDOW));
         if self.suspect != Some(suspect) || now > self.since + window {
@@ -229,7 +230,8 @@ mod tests {
         assert_eq!(injection.baseline, Nanos(2_000), "the device has become slower");
     }
 
-    /// A limit that is learned anew while a measured request is in the device has no baseline when the request ends.
+    /// After a reset of the limit while a measured request is in the device, there is no baseline when the request
+    /// ends.
     #[test]
     fn a_time_among_others_says_nothing_without_a_time_alone() {
         let now = Instant::ZERO;

@@ -1,6 +1,6 @@
 //! Merging of queues (`spec/bfq.md` section 14) that are sequential together, and splitting them again.
 //!
-//! The requests of a queue stay in it. A merge changes where later requests of its process go.
+//! The requests of a queue stay in it. After a merge, later requests of its process go to the other queue.
 
 use super::Senders;
 use super::held::Held;
@@ -73,8 +73,8 @@ impl Positions {
 }
 
 impl Queues {
-    /// A sync queue has been created. Returns the queue that it is to share permanently, if both are of a series of
-    /// queues that are created one soon after the other.
+    /// Returns the queue that a new sync queue is to share permanently, if both are of a series of queues that are
+    /// created shortly after each other.
     pub(super) fn join_series(&mut self, q: u32, joining: Joining, now: Instant) -> Option<u32> {
         let last = self.last_created.and_then(|last| self.follow(last));
         let last = last.filter(|last| *last != q && self.are_alike(q, *last, joining));
@@ -118,8 +118,8 @@ impl Queues {
             && !self.is_late(other, now)
     }
 
-    /// Returns whether queues that are created together may share one for good. Threads of an application may; tenants
-    /// would lose their shares, unless they are said to be one.
+    /// Returns whether queues that are created together may share one permanently. Threads of an application may.
+    /// Tenants would lose their shares, so they may only by configuration.
     fn begin_together(&self, q: u32, other: u32, joining: Joining) -> bool {
         match joining {
             Joining::Off => false,

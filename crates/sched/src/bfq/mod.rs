@@ -1,4 +1,4 @@
-//! `bfq`: budget fair queueing. Each process gets the share of the device that its weight is of all weights.
+//! `bfq`: budget fair queueing. The share of each process of the device is its weight divided by all weights.
 //!
 //! The behaviour is that of `spec/bfq.md`; `doc/bfq.md` lists the differences. This file is the
 //! [`Scheduler`](crate::Scheduler), which passes the calls of the engine to its parts. The policy decides in two places
@@ -51,8 +51,8 @@ use tunables::{ATTRIBUTES, Tunables};
 use turn::{Idling, Turn};
 use wf2q::ROOT;
 
-/// Values that a twin of this policy may share: it would gain nothing from an attribute, a priority or an average of
-/// its own. Decisions are not among them.
+/// Values that a twin of this policy may share, since an attribute, a priority or an average of its own would test
+/// nothing. Decisions are not among them.
 #[cfg(feature = "testkit")]
 pub mod values {
     pub use super::device::{Dispatch, PeakRate};
@@ -71,9 +71,9 @@ pub const FACTORY: Factory = Factory {
     build: |shape, options| Box::new(Bfq::new(shape, options)),
 };
 
-/// The number of the queue in service when there is none.
+/// The number of the queue in service if there is none.
 const NOBODY: u32 = u32::MAX;
-/// The least number of processes that are remembered.
+/// The least number of processes for which there are records.
 const PROCS: u32 = 1_024;
 
 /// Returns whether a submitter waits for the I/O.
@@ -99,7 +99,7 @@ enum Senders {
 }
 
 /// The policy.
-// Cache lines of its own: there may be one instance for each hardware queue, each written by another thread.
+// An instance has cache lines of its own, since another thread may write that of another hardware queue.
 #[repr(align(128))]
 struct Bfq {
     tunables: Tunables,
@@ -131,7 +131,7 @@ impl Bfq {
         }
     }
 
-    /// Every call begins here: takes over the time, and if the idle time has passed, ends the idling first.
+    /// Begins every call: takes over the time, after it ends idling whose time is over.
     #[inline]
     fn enter(&mut self, cx: &Cx<'_>) {
         if let Some(until) = self.slot.idle
@@ -143,7 +143,7 @@ impl Bfq {
         self.now = self.now.max(cx.now);
     }
 
-    /// The decision whether to keep the device idle.
+    /// The input for the decision whether to keep the device idle.
     #[inline]
     fn idling(&self) -> Idling<'_> {
         Idling { queues: &self.queues, device: &self.device, tunables: &self.tunables }
@@ -155,7 +155,7 @@ impl Bfq {
         self.queues.charge_of(q, self.held[rq].sectors)
     }
 
-    /// The next request of a queue, or whether the queue is busy, has changed.
+    /// Files a queue again in the order of positions, after a change of its next request or of whether it is busy.
     #[inline]
     fn refile(&mut self, q: u32) {
         if self.device.rotational {
@@ -170,7 +170,7 @@ impl Bfq {
         self.queues.groups.note(cx, level, cx.requests.get(rq), Event::Merged);
     }
 
-    /// The start of `rq` may have changed: files it again.
+    /// Files `rq` again, whose start may have changed.
     fn moved(&mut self, cx: &Cx<'_>, rq: RequestId) {
         let sector = cx.requests.get(rq).sector;
         if !self.held.refile(rq, sector) {
@@ -194,7 +194,7 @@ impl Bfq {
         }
     }
 
-    /// The tree of groups has changed. O(queues) for a removal.
+    /// Follows a change of the tree of groups. O(queues) for a removal.
     fn change_groups(&mut self, cx: &Cx<'_>, change: GroupChange) {
         let Queues { wf, groups, .. } = &mut self.queues;
         match change {
@@ -220,7 +220,7 @@ impl Bfq {
         if self.queues.groups.of(level).id != group {
             return;
         }
-        // No process sends to its async queues any more.
+        // From here on, no process sends to its async queues.
         let is_its = |p: &u32| self.procs.at(*p).key.shared_by() == Some(group);
         let its: Vec<u32> = self.procs.all().filter(is_its).collect();
         for p in its {
@@ -355,7 +355,7 @@ impl Scheduler for Bfq {
 
     fn may_merge(&self, _: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
         let item = &self.held[into];
-        // A request at the head is in no order; and the process may have another queue by now.
+        // A request at the head is in no order, and the process may have another queue since.
         item.state == State::Queued
             && self.queues[item.queue].sync == is_sync(io)
             && self.queue_for(io) == Some(item.queue)
@@ -428,7 +428,7 @@ mod tests {
         (bfq, q)
     }
 
-    /// One more such queue.
+    /// Adds one more such queue.
     pub(super) fn add_queue(bfq: &mut Bfq) -> u32 {
         let q = bfq.queues.add(bfq.now);
         bfq.queues.wf.attach(q, ROOT, Priority::DEFAULT.class, Priority::DEFAULT.weight());

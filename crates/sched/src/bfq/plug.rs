@@ -1,9 +1,9 @@
-//! A plug, or a single request, that comes to the queue in service while none is held: its requests leave in the order
-//! in which they would if they were inserted and then picked one by one, without being entered anywhere.
+//! A plug, or a single request, for the queue in service while no request is held. Its requests leave in the order in
+//! which they would be picked one by one after their insertion, without being inserted.
 //!
-//! Habits are learned, service is charged and the rate of the device is measured for each request, as for one that
-//! comes alone. The lists, the order by sector and the checks of the slot are not needed for requests that come and go
-//! in one call. Whatever might make a difference between two requests of the plug sends all of them the long way.
+//! Habits are learned, service is charged and the rate of the device is measured for each request, as for a single one.
+//! Requests that arrive and leave in one call need no lists, no order by sector and no checks of the slot. If anything
+//! might make a difference between two requests of the plug, all of them are inserted.
 
 use super::held::Ways;
 use crate::Requests;
@@ -87,7 +87,7 @@ mod tests {
         now: Instant,
         /// Issued requests, and when.
         issued: Vec<(RequestId, Instant)>,
-        /// Plugs that went straight.
+        /// Plugs that left in one step.
         straight: u32,
     }
 
@@ -107,7 +107,7 @@ mod tests {
             }
         }
 
-        /// A plug comes, and as much as may leave does: in one step if it can and `at_once`. Returns the order.
+        /// Passes a plug to the policy, with `at_once` in one step if it can. Returns the order of the picks.
         fn plug(&mut self, sectors: &[(u64, u32)], at_once: bool) -> Vec<u8> {
             let meta = |(sector, sectors): &(u64, u32)| IoMeta {
                 arrived: self.now,
@@ -144,7 +144,7 @@ mod tests {
             self.bfq.held.queued == 0
         }
 
-        /// All that a plug may leave behind in the queue, the requests, the policy and the notes.
+        /// The state that a plug may leave in the queue, the requests, the policy and the notes.
         fn left(&self) -> String {
             let Bfq { queues, slot, device, sampling, .. } = &self.bfq;
             let Device { in_driver, rate, .. } = device;
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// Returns whether a plug of 16 sectors takes the straight way after this change to the queue in service, which is
+    /// Returns whether a plug of 16 sectors leaves in one step after this change to the queue in service, which is
     /// alone.
     fn goes_after(options: &str, change: impl Fn(&mut Bfq, u32)) -> bool {
         let mut world = World::new(options, false);

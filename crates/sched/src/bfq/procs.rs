@@ -1,10 +1,10 @@
 //! The senders of I/O: a record for each process (an owner's sync I/O) and for each async queue of a group, found by
 //! key.
 //!
-//! Apart from the hint [`left`](crate::Scheduler::left), a policy does not learn of a process's end, so the table is
-//! bounded: when it is full, the record that has been without requests for longest is removed. An open-addressed
-//! table over a slab; the hash is the same in every run. All operations are O(1) on average, and nothing allocates
-//! after creation.
+//! Apart from the hint [`owner_gone`](crate::Scheduler::owner_gone), a policy does not see the end of a process. So the
+//! number of records is bounded: when the table is full, the record that has been without requests for longest is
+//! removed. It is an open-addressed table over a slab, with the same hash in every run. All operations are O(1) on
+//! average, and nothing allocates after creation.
 
 use super::QueueRef;
 use super::queue::Saved;
@@ -43,15 +43,15 @@ impl Key {
 #[derive(Clone, Copy)]
 pub(super) struct Proc {
     pub(super) key: Key,
-    /// Its queue, if it has one. With `left`, the queue no longer counts the process.
+    /// Its queue, if it has one. With `left`, the queue does not count the process.
     pub(super) queue: Option<u32>,
     pub(super) left: bool,
     /// Requests inserted and not completed.
     pub(super) requests: u32,
-    /// The group of its last I/O. `None` if not known any more, because the group is gone.
+    /// The group of its last I/O; `None` if that group is gone.
     pub(super) group: Option<GroupIndex>,
     pub(super) ioprio: IoPrio,
-    /// The state of its own queue before that was merged into another.
+    /// The state of its own queue before the merge into another one.
     pub(super) saved: Option<Saved>,
     /// The queue into which its queue may be merged permanently.
     pub(super) twin: Option<QueueRef>,
@@ -60,7 +60,7 @@ pub(super) struct Proc {
 }
 
 impl Proc {
-    /// Of no sender; no key of one has this value.
+    /// The record of no sender. No sender has this key.
     const UNUSED: Self = Self {
         key: Key(u64::MAX),
         queue: None,
@@ -85,7 +85,7 @@ pub(super) struct Procs {
     /// Records without requests, least recently used first.
     oldest: u32,
     newest: u32,
-    /// The record found last: most I/Os come in runs.
+    /// The record found last, since most I/Os come in runs of one sender.
     last: u32,
 }
 
@@ -140,7 +140,7 @@ impl Procs {
         self.place_of(key).map(|place| self.table[place])
     }
 
-    /// The queue that I/O of `key` would go to now, if there is one.
+    /// The queue to which I/O of `key` would go, if there is one.
     pub(super) fn queue_of(&self, key: Key) -> Option<u32> {
         self.find(key).and_then(|proc| self.at(proc).queue)
     }
@@ -207,7 +207,7 @@ impl Procs {
         self.free = proc;
     }
 
-    /// The process has one more request under way.
+    /// Counts one more request of the process under way.
     #[inline]
     pub(super) fn begin(&mut self, proc: u32) {
         self.slab[proc as usize].requests += 1;
@@ -216,14 +216,14 @@ impl Procs {
         }
     }
 
-    /// The process has `n` more requests under way, at least one.
+    /// Counts `n` more requests of the process under way, at least one.
     #[inline]
     pub(super) fn begin_together(&mut self, proc: u32, n: u32) {
         self.begin(proc);
         self.slab[proc as usize].requests += n - 1;
     }
 
-    /// The process has one request less under way.
+    /// Counts one request of the process less under way.
     #[inline]
     pub(super) fn end(&mut self, proc: u32) {
         self.slab[proc as usize].requests -= 1;
@@ -235,20 +235,19 @@ impl Procs {
         }
     }
 
-    /// A process without a queue will send nothing for a long time: removes its record, or as soon as its requests have
-    /// completed.
+    /// Removes the record of a process without a queue, after its requests have completed.
     pub(super) fn forget(&mut self, proc: u32) {
         if self.slab[proc as usize].requests == 0 {
             self.remove(proc);
         } else {
             let proc = &mut self.slab[proc as usize];
             proc.left = true;
-            // If the process returns, it begins anew.
+            // A process that returns begins anew.
             (proc.saved, proc.twin) = (None, None);
         }
     }
 
-    /// A group's name is reused: processes that used it may have queues on other levels. O(capacity).
+    /// Forgets the group of processes whose name is reused: they may have queues on other levels. O(capacity).
     pub(super) fn forget_group(&mut self, group: GroupIndex) {
         let its = self.slab.iter_mut().filter(|proc| proc.group == Some(group));
         its.for_each(|proc| proc.group = None);

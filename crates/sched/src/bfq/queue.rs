@@ -1,7 +1,7 @@
 //! A queue: the state of the I/O of a process, or of async I/O of a group and priority; and its priority, as a class of
 //! service and a weight.
 //!
-//! State, and conclusions from it. The events are in the files named after them: `arrive.rs` and `serve.rs`.
+//! State, and conclusions from it. `arrive.rs` and `serve.rs` have the events.
 
 use super::Senders;
 use super::habits::{IoShare, Seeks, ThinkTime};
@@ -38,7 +38,7 @@ pub(super) struct Queue {
     pub(super) of_threads: bool,
     /// The number of processes that may send to it.
     pub(super) procs: u32,
-    /// The wanted priority; its entity has the one in force.
+    /// The wanted priority. Its entity has the one in force.
     pub(super) priority: Priority,
 
     /// The lane of its requests, while there are any.
@@ -71,12 +71,11 @@ pub(super) struct Queue {
     pub(super) fifo_checked: bool,
     /// `next` was chosen for its age: no later request takes its place.
     pub(super) next_is_due: bool,
-    /// It ran empty only for a moment, and may continue with the rest of its budget.
+    /// It ran empty within its budget, and may continue with the rest if it soon has a request again.
     pub(super) back_soon: bool,
     pub(super) just_created: bool,
     pub(super) created: Instant,
-    /// The time since which it has had no request waiting or in the device; `None` for a new queue counts as for
-    /// ever.
+    /// The time since which it has had no request waiting or in the device. `None`, of a new queue, counts as for ever.
     pub(super) idle_since: Option<Instant>,
     /// The time since which it has waited for its turn.
     pub(super) waiting_since: Instant,
@@ -101,7 +100,7 @@ pub(super) struct Queue {
     pub(super) shared: bool,
     /// Merged permanently.
     pub(super) stable: bool,
-    /// Its processes no longer cooperate.
+    /// Its processes have ceased to cooperate.
     pub(super) to_split: bool,
     pub(super) split: Option<Instant>,
 }
@@ -161,7 +160,7 @@ impl Queue {
         self.queued == 0
     }
 
-    /// Returns whether the queue was split off so lately that its habits are not known yet.
+    /// Returns whether the queue was split off so recently that its habits are unknown.
     pub(super) fn is_just_split(&self, now: Instant) -> bool {
         self.split.is_some_and(|at| now <= at + LONG_IDLE)
     }
@@ -169,8 +168,8 @@ impl Queue {
     /// Updates the habits of the process on an arrival. `idle_class`: the queue is served only when no other is busy.
     #[inline]
     pub(super) fn learn_habits(&mut self, now: Instant, slice_idle: Nanos, idle_class: bool) {
-        // Of a queue that thinks for long also if the device was kept idle for it: or one that is always waited for
-        // would keep the think time of a moment in which the machine stalled.
+        // For a queue with a long think time, an arrival counts also if the device was kept idle for it. Otherwise a
+        // queue that is always waited for would keep the think time of a stall of the machine.
         let counts = !self.busy || (self.is_empty() && !self.short_think);
         if counts && self.dispatched == 0 {
             self.think.arrived(now, slice_idle);
@@ -185,14 +184,14 @@ impl Queue {
         }
     }
 
-    /// The time for which it has had no request, as one arrives.
+    /// The time for which it has had no request, at the arrival of one.
     #[inline]
     pub(super) fn idle_until(&self, now: Instant) -> Nanos {
         let idle = self.is_empty() && self.dispatched == 0;
         if idle { now.since(self.think.last_end) } else { Nanos::ZERO }
     }
 
-    /// The queue becomes busy.
+    /// Updates the state of a queue that becomes busy.
     pub(super) fn wake(&mut self, now: Instant) {
         let forgiven = self.idle_since.is_some_and(|at| now > at + FORGIVEN);
         if !self.just_created && self.dispatched == 0 && forgiven {
@@ -230,10 +229,11 @@ impl Queue {
         Looks { interactive: ordinary && self.long_idle(now), soft_rt }
     }
 
-    /// The queue has run empty: computes the time after which its next request makes it soft real-time, or promises to.
-    /// It is not before the time that the highest moderate rate allows, and later than a greedy process would send it.
+    /// Computes the time after which the next request makes the queue, which has run empty, soft real-time; after the
+    /// last completion if requests are in the device. The time is not before that of the highest moderate rate, and
+    /// later than a greedy process would send the request.
     pub(super) fn run_empty(&mut self, now: Instant, slice_idle: Nanos) {
-        // The service time of requests in the device is not known yet.
+        // The service time of requests in the device is unknown.
         self.raising.soft_rt_due = self.dispatched > 0;
         if self.dispatched == 0 {
             let at_rate = Nanos(self.served.saturating_mul(1_000_000_000) / SOFT_RT_RATE);
@@ -243,13 +243,13 @@ impl Queue {
         }
     }
 
-    /// The state that its process gets back when it has a queue of its own again.
+    /// The state that its process gets back with a queue of its own.
     pub(super) fn save(&self) -> Saved {
         let Self { think, share, short_think, in_burst, raising, injection, .. } = *self;
         Saved { think, share, short_think, in_burst, raising, injection }
     }
 
-    /// The reverse of [`save`](Self::save), at `now`.
+    /// Restores a state of [`save`](Self::save) at `now`.
     pub(super) fn restore(&mut self, saved: &Saved, now: Instant) {
         let Saved { think, share, short_think, in_burst, raising, injection } = *saved;
         (self.think, self.share, self.short_think) = (think, share, short_think);

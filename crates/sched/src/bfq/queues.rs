@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use blkmq_core::{Instant, Nanos};
 use core::ops::{Index, IndexMut};
 
-/// The factor by which async I/O is charged, where that harms no queue, because no submitter waits for it.
+/// The factor by which async I/O is charged where that harms no queue, since no submitter waits for it.
 const ASYNC_COSTS: u64 = 3;
 
 /// All queues, with their places on the service tree, and the busy ones among them in a list.
@@ -209,7 +209,7 @@ impl Queues {
         }
     }
 
-    /// The wanted weight or class of a queue has changed: it follows when the queue is next put on the service tree.
+    /// Passes on the wanted weight and class of a queue. They take effect when it is next put on the service tree.
     pub(super) fn want(&mut self, q: u32) {
         let Queue { priority, raising, .. } = &self.slab[q as usize];
         self.wf.want(q, priority.class, priority.weight() * raising.factor, raising.factor);
@@ -222,7 +222,7 @@ impl Queues {
         self.recount(q);
     }
 
-    /// `low_latency` is off: ends the raising of all queues.
+    /// Ends the raising of all queues, since `low_latency` is off.
     pub(super) fn end_all_raising(&mut self, now: Instant) {
         for q in 0..self.capacity() {
             if self[q].live && self[q].raising.is_raised() {
@@ -241,7 +241,7 @@ impl Queues {
             self.want(q);
             self.recount(q);
         }
-        // A queue in service would otherwise keep the weight for the rest of its slot.
+        // Without this, a queue in service would keep the weight for the rest of its slot.
         let queue = &self[q];
         if self.wf.weight(q) > queue.priority.weight() && !queue.raising.is_raised() {
             self.wf.reweigh(q);
@@ -300,7 +300,8 @@ impl Queues {
         self.groups.note_queue(cx, self.level(q), Event::Dequeued);
     }
 
-    /// A busy queue that is not in service has become empty: its last request was let in, fused or taken back.
+    /// Takes a busy queue that is not in service off the service tree: its last request was injected, fused or taken
+    /// back.
     pub(super) fn retire(&mut self, cx: &Cx<'_>, q: u32, now: Instant, tunables: &Tunables) {
         if tunables.low_latency {
             self[q].run_empty(now, tunables.slice_idle);
@@ -330,7 +331,7 @@ impl Queues {
         self.recount(q);
     }
 
-    /// Accounts for a queue that has been created as for a part of a burst.
+    /// Adds a new queue to the burst in progress.
     pub(super) fn join_burst(&mut self, q: u32, now: Instant) {
         let alone = self.busy_queues() == 0;
         for marked in self.burst.join(self.link(q), self.level(q), alone, now) {
@@ -355,7 +356,7 @@ impl Queues {
         self.remove(q);
     }
 
-    /// `q`, a sync queue without waiting requests, has got one.
+    /// Looks for the waker of `q`, a sync queue without waiting requests that has got one.
     pub(super) fn look_for_waker(&mut self, q: u32, device: &Device, now: Instant, slice: Nanos) {
         let queue = &self[q];
         let Some(link) = device.last_completed else { return };
@@ -381,7 +382,7 @@ impl Queues {
         self[waker].busy.then_some(waker)
     }
 
-    /// The queue that `q` was last found to wake, if it still does and that queue is busy.
+    /// The queue that `q` was last found to wake, if `q` is still its waker and it is busy.
     pub(super) fn woken_by(&self, q: u32) -> Option<u32> {
         let woken = self.follow(self[q].waker.woken?)?;
         let still = self[woken].waker.queue == Some(self.link(q));

@@ -1,10 +1,10 @@
 //! Raised weights: for applications that have just been started, and for I/O at a steady, moderate rate (`spec/bfq.md`
 //! section 9); and bursts of new queues, which are not raised (section 13).
 //!
-//! Only with `low_latency`. A queue is judged when it becomes busy; the duration is decided while it is served.
+//! Only with `low_latency`. A queue is judged when it becomes busy. The duration is decided while it is served.
 //!
 //! A build or a boot is not an application that a user waits for. Eight queues of a group, each created within 180 ms
-//! of the one before it, are a large burst; none of them is raised.
+//! of the one before it, are a large burst, and are not raised.
 
 use super::QueueRef;
 use super::device::PeakRate;
@@ -84,7 +84,7 @@ impl Raising {
                 && self.served + sectors <= MOST_SERVICE)
     }
 
-    /// Raises a queue that becomes busy and looks either way.
+    /// Raises a queue that becomes busy and looks `interactive`, or otherwise soft real-time.
     pub(crate) fn begin(&mut self, interactive: bool, rate: &PeakRate) {
         self.served = 0;
         self.interrupted = None;
@@ -92,7 +92,7 @@ impl Raising {
             if interactive { (INTERACTIVE, rate.preference()) } else { (SOFT_RT, SOFT_RT_PERIOD) };
     }
 
-    /// A raised queue becomes busy again.
+    /// Continues the raising of a queue that becomes busy again.
     pub(crate) fn go_on(&mut self, looks: Looks, in_burst: bool, now: Instant, rate: &PeakRate) {
         if looks.interactive {
             (self.factor, self.period) = (INTERACTIVE, rate.preference());
@@ -117,7 +117,7 @@ impl Raising {
         rare
     }
 
-    /// A raised queue has been served: decides whether the raising ends. `jumps`: all of its requests were far from
+    /// Decides, after service, whether the raising of a queue ends. With `jumps`, all of its requests were far from
     /// each other. Returns whether the factor has changed.
     pub(crate) fn review(
         &mut self,
@@ -148,7 +148,7 @@ impl Raising {
         (self.factor, self.started, self.period) = (ORDINARY, now, Nanos::ZERO);
     }
 
-    /// A soft real-time queue gets its turn: the time for which it waited does not count towards its period.
+    /// Takes the time for which a soft real-time queue waited for its turn out of its period.
     pub(crate) fn forgive_waiting(&mut self, waiting_since: Instant, now: Instant) {
         if self.is_soft_rt() {
             self.started += now.since(waiting_since.max(self.started));
@@ -167,7 +167,7 @@ pub(crate) struct Looks {
 const LARGE: usize = 8;
 /// Queues created further apart do not belong to one burst.
 const APART: Nanos = Nanos::from_millis(180);
-/// A queue that was idle for this long no longer belongs to a burst.
+/// A queue that was idle for this long does not belong to a burst.
 pub(super) const FORGIVEN: Nanos = Nanos::from_secs(10);
 
 /// Queues of a burst.
@@ -207,8 +207,8 @@ impl Burst {
         }
     }
 
-    /// Accounts for a queue that has been created on `level`; `alone`: no queue is busy. Returns the queues that are
-    /// found to be part of a large burst.
+    /// Adds a new queue on `level`. With `alone`, no queue is busy. Returns the queues that are found to be part of a
+    /// large burst.
     pub(super) fn join(&mut self, new: QueueRef, level: u32, alone: bool, now: Instant) -> Members {
         let mut marked = [None; LARGE];
         if self.size == 0 && !self.large && !alone {
@@ -238,7 +238,7 @@ mod tests {
     use super::super::tests::{at, with_a_queue};
     use super::*;
 
-    /// The last nanosecond at which `holds` is so, from `from` on; it is not so a second later.
+    /// Asserts that `holds` is true at `span` after `from`, and false a nanosecond later.
     fn lasts(from: Instant, span: Nanos, holds: impl Fn(Instant) -> bool) {
         let end = from + span;
         assert!(holds(end), "at the end of {span:?}");
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!((raised(120_000), raised(120_001)), (true, false));
     }
 
-    /// An async queue may be raised half a second after its last raising ended, and that is no matter of others.
+    /// An async queue may be raised half a second after its last raising ended, whatever other queues do.
     #[test]
     fn without_low_latency_only_what_was_raised_has_its_raising_ended() {
         let (mut bfq, q) = with_a_queue("");
@@ -312,7 +312,7 @@ mod tests {
         bfq.queues.end_all_raising(bfq.now);
         let ended = Raising { started: at(9), ..Raising::new(at(0)) };
         assert_eq!(bfq.queues[q].raising, ended);
-        // A queue that is gone has nothing to end.
+        // A freed queue is left alone.
         bfq.queues[q].raising.factor = INTERACTIVE;
         bfq.queues.remove(q);
         bfq.queues.end_all_raising(bfq.now);

@@ -32,7 +32,7 @@ impl Bfq {
         }
     }
 
-    /// The queue to serve: usually the one in service. `None`: the device is kept idle for it.
+    /// The queue to serve, usually the one in service; `None` if the device is kept idle for it.
     fn select(&mut self, cx: &Cx<'_>) -> Option<u32> {
         if self.slot.queue != NOBODY && self.slot.is_timed_out(self.now) && self.may_end_for_time()
         {
@@ -137,7 +137,7 @@ impl Bfq {
         (own && self.can_be_injected(queue)).then_some(queue)
     }
 
-    /// The first queue that fits, of those that have been busy for longest.
+    /// The first queue that fits, of the queues that have been busy for longest.
     fn anybody_for(&mut self, q: u32) -> Option<u32> {
         let queue = &self.queues[q];
         let always = !queue.raising.is_raised() || !queue.short_think;
@@ -197,7 +197,7 @@ impl Bfq {
         self.left_empty(cx, q);
     }
 
-    /// Issues a requeued request, or one that goes ahead of everything.
+    /// Issues a requeued request, or one that goes ahead of all others.
     fn issue_head(&mut self, cx: &Cx<'_>, rq: RequestId) {
         self.held.take_head(rq);
         self.held[rq].state = State::Issued;
@@ -215,8 +215,8 @@ impl Bfq {
         let queue = &mut self.queues[q];
         queue.serve(sectors, self.now);
         queue.dispatched += rqs.len() as u32;
-        // The age of the oldest is looked at when another one is left. None is due: requests expire after a millisecond
-        // at the earliest.
+        // The age of the oldest request is checked when another one is left. No request is due, since requests expire
+        // after a millisecond at the earliest.
         queue.fifo_checked |= rqs.len() > 1;
         let level = self.queues.level(q);
         self.sampling.dispatched(rqs[usize::from(order[0])]);
@@ -241,7 +241,7 @@ impl Bfq {
         self.refile(q);
     }
 
-    /// After a request was taken out: an empty queue is taken off the service tree.
+    /// Takes an empty queue off the service tree, after a request was taken out.
     #[inline]
     fn left_empty(&mut self, cx: &Cx<'_>, q: u32) {
         let queue = &self.queues[q];
@@ -250,7 +250,7 @@ impl Bfq {
         }
     }
 
-    /// A held request was withdrawn, or fused into another one.
+    /// Removes a held request that was withdrawn, or fused into another one.
     pub(super) fn remove_held(&mut self, cx: &Cx<'_>, rq: RequestId) {
         let item = self.held[rq];
         assert!(item.rq == rq, "{rq:?} is not held");
@@ -270,7 +270,7 @@ impl Bfq {
         self.release(cx, rq);
     }
 
-    /// An issued request is back from the device.
+    /// Accounts for an issued request that the device has returned.
     pub(super) fn back(&mut self, cx: &Cx<'_>, rq: RequestId, completed: Instant) {
         let q = self.held[rq].queue;
         if let Some(sample) = self.sampling.take(rq, completed, &self.device) {
@@ -322,7 +322,7 @@ impl Bfq {
         }
     }
 
-    /// A request has completed, or was withdrawn or absorbed.
+    /// Frees the record of a request that has completed, or was withdrawn or absorbed.
     #[inline]
     pub(super) fn release(&mut self, cx: &Cx<'_>, rq: RequestId) {
         let item = &mut self.held[rq];
@@ -335,7 +335,7 @@ impl Bfq {
         }
     }
 
-    /// The idle time is over.
+    /// Ends the idling after its time is over.
     #[inline(never)]
     pub(super) fn idled(&mut self, cx: &Cx<'_>) {
         self.slot.stop_idling(cx, &self.queues.groups, self.now);

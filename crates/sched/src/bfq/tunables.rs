@@ -1,12 +1,12 @@
-//! Attributes: names, ranges and defaults of sysfs (`spec/bfq.md` section 16), and switches of our own to turn off
-//! parts of the policy.
+//! Attributes: names, ranges and defaults of sysfs (`spec/bfq.md` section 16), and further switches to turn off parts
+//! of the policy.
 
 use crate::{Attribute, Options, Unit};
 use blkmq_core::Nanos;
 
 const INT_MAX: i64 = i32::MAX as i64;
 
-/// In the order of `iosched/`, ours last.
+/// The attributes in the order of `iosched/`, then ours.
 pub(super) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new(
         "fifo_expire_sync",
@@ -91,7 +91,7 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
 /// The queues that are merged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Joining {
-    /// None.
+    /// No queues.
     Off,
     /// Queues with neighbouring requests; and those that are created together, of threads of an application.
     Early,
@@ -110,7 +110,7 @@ pub struct Tunables {
     pub back_seek_penalty: u64,
     /// The longest time for which the device is kept idle for a queue.
     pub slice_idle: Nanos,
-    /// In sectors; 0: from the rate of the device.
+    /// The longest budget in sectors; 0 for the one by the rate of the device.
     pub max_budget: u64,
     /// The longest slot of a queue of sync requests.
     pub timeout: Nanos,
@@ -120,7 +120,7 @@ pub struct Tunables {
     pub low_latency: bool,
     /// The queues that are merged.
     pub joining: Joining,
-    /// Whether other queues may use a device that waits for the queue in service.
+    /// Whether other queues may use a device that is kept idle for the queue in service.
     pub injection: bool,
 }
 
@@ -165,7 +165,7 @@ impl Tunables {
         })
     }
 
-    /// Sets `name` to `value`, which is within the attribute's range. Returns false if there is no such attribute.
+    /// Sets `name` to `value`, which is in the attribute's range. Returns false if there is no such attribute.
     pub fn set(&mut self, name: &str, value: i64) -> bool {
         let count = value.max(0) as u64;
         match name {

@@ -1,8 +1,8 @@
-//! The slot of the queue in service; and whether, and for how long, the device is kept idle for it while it is empty
-//! (`spec/bfq.md` section 10).
+//! The slot of the queue in service, and the decision whether, and for how long, the device is kept idle for it while
+//! it is empty (`spec/bfq.md` section 10).
 //!
-//! There are two reasons to idle: the next request will be close and soon, so that idling is faster; or other queues
-//! would take the share that this queue has by its weight.
+//! There are two reasons to idle. Idling is faster if the next request will be close and soon. Without idling, other
+//! queues would take the share that this queue has by its weight.
 
 use super::NOBODY;
 use super::budget::Reason;
@@ -25,7 +25,7 @@ pub(super) struct Turn {
     pub(super) position: u64,
     /// The time until which the device is kept idle for the queue, if it is.
     pub(super) idle: Option<Instant>,
-    /// The time at which that began.
+    /// The time at which the idling began.
     pub(super) idle_began: Instant,
     /// Statistics were on at that time.
     idle_counted: bool,
@@ -60,7 +60,7 @@ impl Turn {
         now >= self.ends
     }
 
-    /// The length of a slot that ends now, without the time for which the device was kept idle to no avail.
+    /// The length of a slot that ends at `now`, without idling that ended without a request.
     pub(super) fn length(&self, reason: Reason, now: Instant) -> Nanos {
         let until = if reason == Reason::TooIdle { self.idle_began } else { now };
         until.since(self.began)

@@ -2,12 +2,11 @@
 //! between bursts, and the gate that keeps to it.
 //!
 //! A drive that programs or seeks for one write delays each read that arrives in that time. To keep such reads rare,
-//! there must be time without writes; and since the drive may then have several writes at a time, they leave in
-//! bursts.
+//! there must be time without writes. The drive may then have several writes at a time, so writes leave in bursts.
 //!
-//! The gate of an instance says when domains other than READ may leave, token or not: one burst in each period; and
-//! while reads are measured, no other domain leaves. Periods follow from the clock alone, so that all instances begin
-//! them together without communicating.
+//! The gate of an instance decides when domains other than READ may leave, whether or not there is a token: in one
+//! burst in each period, and not while reads are measured. Periods follow from the clock alone, so all instances begin
+//! them together without communication.
 
 use super::domain::{ALONE_UNTIL, Domain, PERIOD, fine_upper, tail, total};
 use crate::Cx;
@@ -17,24 +16,23 @@ use blkmq_core::{Instant, Nanos};
 /// each of its reads issues about this many in a period.
 const SHORTEST: u64 = 16;
 const LONGEST: u64 = 4096;
-/// Absolute upper limit of the period.
+/// The upper limit of the period.
 const LIMIT: Nanos = Nanos::from_millis(250);
-/// After this many content reviews in a row, a little more is let through.
+/// After this many content reviews in a row, more is admitted.
 const CONTENT: u32 = 8;
-/// This many complaints about the tail are ignored after a change, because they are about the state before it: a
-/// drive needs time to finish the work it has been given.
+/// This many complaints about the tail are ignored after a change, since a drive first finishes the work that it has.
 const SETTLING: u32 = 3;
 /// After this many complaints in a row at the longest period, the period is not the cause.
 const IN_VAIN: u32 = 8;
 
-/// When more is let through, at most one read in this many may be late. Half as many as count as too many, so that
-/// the period does not oscillate.
+/// More is admitted if at most one read in this many is late. This is half of what counts as too many, so that the
+/// period does not oscillate.
 const ONE_OF: u64 = 200;
 
 /// Latencies of reads at the device, relative to their target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Reads {
-    /// The 90th percentile, in targets.
+    /// The 90th percentile, in whole multiples of the target.
     pub(super) times: u64,
     /// Nearly all reads meet the target.
     pub(super) nearly_all: bool,
@@ -59,7 +57,7 @@ pub(super) enum Verdict {
     FarOff,
     /// Reads miss their target, and the domain in their way is down to one token, or leaves in bursts already.
     Missed,
-    /// Nine of ten reads meet the target, but far from all of them, and they wait for the device, not for tokens.
+    /// Nine of ten reads meet the target, but far from all, and they wait for the device, not for tokens.
     LongTail,
     /// Reads meet the target, though not nearly all of them.
     Met,
@@ -105,7 +103,7 @@ pub(super) struct Bursts {
     in_vain: u32,
     /// Complaints about the tail that are still ignored.
     settling: u32,
-    /// More has been let through since the last complaint.
+    /// More has been admitted since the last complaint.
     eased: bool,
     /// A size that is too large has been found.
     found: bool,
@@ -189,7 +187,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// A pick begins.
+    /// Begins a pick.
     pub(super) fn begin(&mut self) {
         self.opens = None;
     }
@@ -219,8 +217,8 @@ impl Gate {
         if nth != self.nth {
             (self.nth, self.burst) = (nth, None);
         }
-        // An instance that had no burst in this period yet may try at every pick: its burst is the first pick that
-        // gets a token. Otherwise the other instances might take all tokens.
+        // An instance without a burst in this period may try at every pick, and its burst is the first pick that gets a
+        // token. Otherwise the other instances might take all tokens.
         if self.burst.is_none_or(|at| at == cx.now) {
             return true;
         }
@@ -228,7 +226,7 @@ impl Gate {
         false
     }
 
-    /// I/O of `domain` leaves.
+    /// Notes that I/O of `domain` leaves.
     #[inline]
     pub(super) fn passed(&mut self, now: Instant, domain: Domain) {
         if domain.makes_room() {

@@ -98,16 +98,16 @@ pub(super) const OLD_COUNTER: usize = FINE_FROM + MEASURED * FINE + MEASURED;
 /// The number of counters.
 pub(super) const COUNTERS: usize = OLD_COUNTER + 1;
 
-/// The value that holds the start of the measurement, in nanoseconds: the latencies of requests issued since then
-/// show the unloaded device. The values below this index are the targets of the measured domains. 0 when no
-/// measurement is under way; that is before any request was issued, so that no request counts as too old.
+/// The value that holds the start of the measurement, in nanoseconds: the latencies of requests issued since then show
+/// the unloaded device. It is 0 without a measurement, so that no request counts as too old. The values below this
+/// index are the targets of the measured domains.
 pub(super) const SINCE: usize = MEASURED;
 
-/// The value that holds the period of the bursts of the domains that make room for reads, in nanoseconds. 0: they
+/// The value that holds the period of the bursts of the domains that make room for reads, in nanoseconds; 0 if they
 /// leave whenever there is a token.
 pub(super) const PERIOD: usize = SINCE + 1;
 
-/// The value that holds the time until which only reads leave, in nanoseconds. 0 when reads are not being measured.
+/// The value that holds the time until which only reads leave, in nanoseconds; 0 unless reads are measured.
 pub(super) const ALONE_UNTIL: usize = PERIOD + 1;
 
 /// The number of values.

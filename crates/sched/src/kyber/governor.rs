@@ -1,7 +1,7 @@
 //! The number of tokens of each domain, for all instances together (`spec/kyber.md` section 5).
 //!
-//! A review sums the counters of the instances, decides whether a domain is too slow at the device, and if so takes
-//! tokens from the others. With `adaptive`, `learner.rs` decides about tokens and targets.
+//! A review sums the counters of the instances. If a domain is too slow at the device, it takes tokens from the others.
+//! With `adaptive`, `learner.rs` decides about tokens and targets.
 
 use super::domain::{
     ALONE_UNTIL, BAD, BUCKETS, DEPTHS, DEVICE_PERCENT, Domain, Findings, Kind, MEASURED, NOT_YET,
@@ -18,7 +18,7 @@ const ENOUGH: u64 = 500;
 const PATIENCE: Nanos = Nanos::from_secs(1);
 /// The percentile judged of total latencies.
 const TOTAL_PERCENT: u64 = 99;
-/// Shown where no percentile is remembered.
+/// The value shown if no percentile is remembered.
 const NOTHING: u64 = BUCKETS as u64;
 
 /// The samples of each domain by kind and bucket.
@@ -49,7 +49,7 @@ impl Tokens {
         }
     }
 
-    /// Discards the samples: their buckets no longer have a meaning.
+    /// Discards the samples, since their buckets are those of other targets.
     fn forget(&mut self) {
         self.windows = Windows::default();
         self.timeouts = Default::default();
@@ -68,7 +68,7 @@ impl Tokens {
         values[ALONE_UNTIL] = learner.and_then(Learner::alone_until).map_or(0, Instant::as_nanos);
     }
 
-    /// Leaves one token in each pool, so that requests issued from now on show the unloaded device.
+    /// Leaves one token in each pool, so that requests issued later show the unloaded device.
     fn unload(&mut self, now: Instant, tokens: &mut [u32], values: &mut [u64]) {
         self.forget();
         tokens.fill(1);
@@ -80,8 +80,7 @@ impl Tokens {
         if self.tunables.adaptive != Adaptive::Off {
             self.learner = Some(Learner::new(self.tunables.adaptive));
             self.forget();
-            // OTHER is not measured, so its I/O leads to no review, and it must not wait for one: it keeps all its
-            // tokens.
+            // I/O of OTHER is not measured and leads to no review, so it must not wait for one: OTHER keeps its tokens.
             tokens.copy_from_slice(&DEPTHS);
             tokens[..MEASURED].fill(1);
             values[SINCE] = NOT_YET;
@@ -131,7 +130,7 @@ impl Tokens {
     }
 
     fn findings(&mut self, now: Instant) -> Findings {
-        // All domains are evaluated in any case, because evaluation has side effects.
+        // Evaluation has side effects, so all domains are evaluated in any case.
         let device = Domain::MEASURED
             .map(|domain| self.percentile(now, domain as usize, Kind::Device, DEVICE_PERCENT));
         let bad = device.iter().flatten().any(|bucket| *bucket >= BAD);

@@ -1,10 +1,10 @@
-//! `adaptive`: targets and depths learned from the device instead of constants.
+//! `adaptive`: targets and depths learned from the device, in place of constants.
 //!
 //! The time that a request takes at an unloaded device is *measured*: reads alone, then at most one request of each
-//! domain. It is never inferred from a loaded device. Targets are a multiple of that time. While the queue is
-//! open, the domains that fill the device give up tokens when a target is missed, in proportion to the miss; domains
-//! that were refused tokens and are late get more when no target is missed. `doc/kyber.md` has the rules in full, and
-//! the reason why they do not run away. `bursts.rs` acts when fewer tokens are not enough.
+//! domain. It is never inferred from a loaded device. Targets are a multiple of that time. While the queue is open and
+//! a target is missed, the domains that fill the device give up tokens, in proportion to the miss. While no target is
+//! missed, domains that were refused tokens and are late get more. `doc/kyber.md` has the rules in full, and the reason
+//! why they do not run away. `bursts.rs` acts when fewer tokens are not enough.
 
 use super::Adaptive;
 use super::bursts::{Bursts, Reads, Verdict};
@@ -32,8 +32,7 @@ const FAR_OFF: u64 = 4;
 /// Reads have a long tail if their 99th percentile is in this bucket: above 1.75 times the target.
 const LONG_TAIL: usize = BUCKETS - 1;
 const READ: usize = Domain::Read as usize;
-/// After this many misses in a row, although the other domains give up tokens each time, a domain cannot meet its
-/// target.
+/// After this many misses in a row a domain cannot meet its target, since the other domains gave up tokens each time.
 const STALE_AFTER: u32 = 16;
 /// No measurement begins for this long after the last one. If one begins soon after that, the pause doubles.
 const PAUSE: Nanos = Nanos::from_secs(10);
@@ -44,10 +43,10 @@ const MOST_TOKENS: u32 = 1024;
 /// The state of the learner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Phase {
-    /// The time is not known yet. There is one token for each measured domain.
+    /// The measurement has not begun. There is one token for each measured domain.
     #[default]
     Waiting,
-    /// Reads are measured, once requests issued before are back.
+    /// Reads are measured, after earlier requests have completed.
     Reads {
         /// The time from which fewer samples are enough.
         until: Instant,
@@ -66,7 +65,7 @@ enum Phase {
 /// The effect of a review on a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Progress {
-    /// The measurement begins: requests issued from now on count.
+    /// The measurement begins. Requests issued from this time on count.
     Begun,
     /// There are not enough samples yet.
     GoesOn,
@@ -105,7 +104,7 @@ pub(super) struct Learner {
     measured_at: Instant,
     /// The time after that in which no measurement begins.
     pause: Nanos,
-    /// Present if the domains that make room for reads may leave in bursts when nothing else helps.
+    /// Present if the domains that make room for reads may leave in bursts.
     bursts: Option<Bursts>,
     /// There are reads to make room for.
     any_reads: bool,
@@ -194,7 +193,7 @@ impl Learner {
         self.fine = [[0; FINE]; MEASURED];
     }
 
-    /// Only reads have left, unless there were no reads to prolong that.
+    /// Reviews the measurement of reads. Only reads have left, unless there were none to prolong that.
     fn measure_reads(&mut self, now: Instant, until: Instant, grown: &[u64]) -> Progress {
         let samples = total(&self.fine[READ]);
         if (1..SAMPLES).contains(&samples) && until > now {
@@ -226,7 +225,7 @@ impl Learner {
         Progress::Done
     }
 
-    /// A measurement leaves only bases, the pause and the bursts behind.
+    /// Ends a measurement, which leaves only bases, the pause and the bursts behind.
     fn conclude(&mut self, now: Instant) {
         let Self { base, pause, bursts, .. } = *self;
         let open = Self::new(Adaptive::Learns);
@@ -274,11 +273,11 @@ impl Learner {
             self.vouched[domain] = *bucket < BAD;
             self.missed[domain] = if *bucket < BAD { 0 } else { self.missed[domain] + 1 };
         }
-        // There were no reads when they were to be measured.
+        // No read arrived during the measurement of reads.
         let unknown = self.base[READ].is_none() && findings.device[READ].is_some();
         let missed = self.missed.iter().any(|missed| *missed >= STALE_AFTER);
         let stale = self.doubtful || unknown || missed;
-        // Without any base, the first pause need not be over.
+        // Without a base of reads, the first pause need not be over.
         let at_once = unknown && self.pause == PAUSE;
         if stale && (at_once || self.measured_at + self.pause <= now) {
             let soon = now < self.measured_at + self.pause + self.pause;
@@ -349,7 +348,7 @@ impl Learner {
         self.busy.iter().fold(0, |sum, busy| sum.saturating_add(*busy))
     }
 
-    /// No request of `domain` has completed since it was last judged.
+    /// Returns whether no request of `domain` has completed since it was last judged.
     fn is_idle(&self, domain: usize) -> bool {
         total(&self.fine[domain]) == 0
     }
@@ -435,8 +434,8 @@ impl Learner {
 
 #[cfg(test)]
 mod tests {
-    //! The verdict about reads, one condition at a time: scripts reach each verdict, but not each condition at a moment
-    //! at which it makes a difference.
+    //! The verdict about reads, one condition at a time. Scripts reach each verdict, but not each condition where it
+    //! makes a difference.
 
     use super::*;
 

@@ -1,14 +1,14 @@
 //! `kyber`: limits how much of each kind of I/O is in the device, so that reads meet their latency target.
 //!
-//! The behaviour is that of `spec/kyber.md`; `doc/kyber.md` lists the differences. This file is the [`Scheduler`], of
-//! which every hardware queue has an instance: waiting requests, turns of the domains, and taking tokens.
-//! `governor.rs` decides how many tokens there are, for all instances together, with `adaptive` by `learner.rs` and
-//! `bursts.rs`, which also holds back the domains that leave in bursts.
+//! The behaviour is that of `spec/kyber.md`; `doc/kyber.md` lists the differences. This file is the [`Scheduler`], with
+//! an instance for each hardware queue: waiting requests, turns of the domains, and taking tokens. `governor.rs` sets
+//! the number of tokens for all instances together. With `adaptive` it uses `learner.rs` and `bursts.rs`, which also
+//! holds back the domains that leave in bursts.
 //!
-//! A plug that comes to an instance which holds none leaves immediately if there is a token for each of its requests,
-//! in the order of submission, as if its requests were inserted, staged and picked one by one (`spec/kyber.md`
-//! section 4). Only plugs of one domain, and only without `adaptive`, under which a domain may have to wait for its
-//! time; all others go the long way.
+//! A plug that arrives while the instance holds none leaves immediately if there is a token for each of its requests.
+//! It leaves in the order of submission, as if its requests were inserted, staged and picked one by one
+//! (`spec/kyber.md` section 4). A plug of several domains is inserted, and so is any plug with `adaptive`, under which
+//! a domain may have to wait for its time.
 
 mod bursts;
 mod domain;
@@ -42,15 +42,15 @@ pub const FACTORY: Factory = Factory {
     build: |shape, options| Box::new(Kyber::new(shape, options)),
 };
 
-/// The lists of a domain, one for each bank.
+/// The number of banks of a domain, each with a list.
 const BANKS: usize = 2;
 /// The governor reviews no later than this long after a completion.
 const REVIEW_AFTER: Nanos = Nanos::from_millis(100);
 /// The percentage of the scheduler tags that async I/O may hold.
 const ASYNC_PERCENT: u64 = 75;
 
-/// The waiting requests of a domain. New requests are filed in one bank; the other bank is staged. When it is used up,
-/// the banks are exchanged. So moving everything to the staged list, as Linux does, takes one step here.
+/// The waiting requests of a domain. New requests are filed in one bank, and the other bank is staged. When the staged
+/// bank is empty, the banks are exchanged. So staging all waiting requests, as Linux does, takes one step.
 #[derive(Clone, Copy, Default)]
 struct Lane {
     /// The bank for new requests.
@@ -94,14 +94,14 @@ struct Item {
 }
 
 /// Invariant: a held request is in exactly one list of `lists`, and `lanes` count them.
-// Cache lines of its own: there may be one instance for each hardware queue, each written by another thread.
+// An instance has cache lines of its own, since another thread may write that of another hardware queue.
 #[repr(align(128))]
 struct Kyber {
     lists: Lists,
     lanes: [Lane; DOMAINS],
     items: Box<[Item]>,
     inserted: u64,
-    /// The domain that has the turn.
+    /// The domain whose turn it is.
     current: Domain,
     /// Requests picked in this turn.
     batching: u32,
@@ -162,13 +162,13 @@ impl Kyber {
         true
     }
 
-    /// The next request of `domain`, if there is one and a token for it.
+    /// Takes the next request of `domain`; `None` without a request or a token.
     #[inline]
     fn dispatch(&mut self, cx: &Cx<'_>, domain: Domain) -> Option<RequestId> {
         if self.lanes[domain as usize].waiting == [0; BANKS] {
             return None;
         }
-        // The token comes first: without one, requests stay where they can be merged with.
+        // The token is taken first: without one, requests stay unstaged, where they can be merged with.
         if !self.take_token(cx, domain) {
             return None;
         }
@@ -184,7 +184,7 @@ impl Kyber {
         Some(rq)
     }
 
-    /// The first request of the next domain in turn that has one and a token for it.
+    /// Takes the first request of the next domain in turn that has one and a token for it.
     fn take_turns(&mut self, cx: &Cx<'_>) -> Pick {
         self.batching = 0;
         for _ in 0..DOMAINS {
@@ -222,7 +222,7 @@ impl Kyber {
         }
         self.insert(cx, rq, At::Tail);
         if goes_on {
-            // All domains have had their turn but this one, which is asked once more.
+            // This domain is asked once more, after all others.
             return self.take_turns(cx);
         }
         self.batching = 0;
@@ -351,8 +351,8 @@ impl Scheduler for Kyber {
 }
 
 impl Kyber {
-    /// Issues all requests of `plug`, and writes their order. False, and nothing has happened, if they differ in
-    /// domain, if there are not enough tokens for all, or if too much of the async I/O has a scheduler tag.
+    /// Issues all requests of `plug`, and writes their order. Returns false, without effect, if they differ in
+    /// operation, if there are not enough tokens for all, or if too much async I/O has a scheduler tag.
     fn issue_plug(&mut self, cx: &Cx<'_>, plug: &Fresh<'_>, order: &mut [u8]) -> bool {
         debug_assert!(self.is_empty(), "the plug does not come alone");
         let Some(first) = plug.rqs.first() else { return false };
@@ -388,8 +388,8 @@ impl Kyber {
         self.tunables.adaptive == Adaptive::Off
     }
 
-    /// `n` requests of `domain` are picked while no other domain has any: the domain continues its turn, and begins
-    /// another whenever one has its number of requests.
+    /// Counts `n` picks of `domain` while no other domain has requests. The domain continues its turn, and begins
+    /// another one after each batch.
     fn count_turns(&mut self, domain: Domain, n: u32) {
         let batch = domain.batch();
         let gone = if self.current == domain { self.batching } else { batch };
@@ -398,7 +398,7 @@ impl Kyber {
     }
 }
 
-/// In the order of `iosched/`, ours last.
+/// The attributes in the order of `iosched/`, then ours.
 pub(super) const ATTRIBUTES: &[Attribute] = &[
     Attribute {
         name: "read_lat_nsec",
@@ -434,7 +434,7 @@ pub(super) const ATTRIBUTES: &[Attribute] = &[
     },
 ];
 
-/// Behaviour beyond Linux's rules, in the order of the numbers that set it.
+/// Behaviour beyond Linux's rules, by the value of `adaptive`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Adaptive {
     /// None.
@@ -455,10 +455,10 @@ impl Adaptive {
     }
 }
 
-/// Current values; each instance and the governor have a copy.
+/// Current values. Each instance and the governor have a copy.
 #[derive(Clone, Copy)]
 pub(super) struct Tunables {
-    /// Targets in nanoseconds, as configured; instances use the targets that the governor publishes.
+    /// Targets in nanoseconds, as configured. Instances use the targets that the governor publishes.
     pub(super) targets: [u64; MEASURED],
     pub(super) linux_quirks: bool,
     pub(super) adaptive: Adaptive,
@@ -482,7 +482,7 @@ impl Tunables {
         })
     }
 
-    /// Sets `name` to `value`, which is within the attribute's range. Returns false if there is no such attribute.
+    /// Sets `name` to `value`, which is in the attribute's range. Returns false if there is no such attribute.
     pub(super) fn set(&mut self, name: &str, value: i64) -> bool {
         match name {
             "read_lat_nsec" => self.targets[Domain::Read as usize] = value.max(0) as u64,

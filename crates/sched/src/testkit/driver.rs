@@ -10,7 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Nanos, Op, Owner, RequestId};
 
-/// Plays the engine for one policy, which it watches through [`Checked`].
+/// Acts as the engine for one policy, which it watches through [`Checked`].
 pub struct Driver {
     policy: Checked,
     requests: Requests,
@@ -131,8 +131,8 @@ impl Driver {
         Some(rq)
     }
 
-    /// Gives new requests to a policy that holds none, and picks until none is held or the policy waits: by the way
-    /// that the engine takes for this policy. Returns the picks. Requests for which no slot is free are left out.
+    /// Gives new requests to a policy that holds none, and picks until none is held or the policy waits, with the calls
+    /// that the engine makes for this policy. Returns the picks. Requests without a free slot are left out.
     pub fn admit(&mut self, metas: &[IoMeta]) -> Vec<Pick> {
         let now = self.now;
         let alloc = |meta: &IoMeta| self.requests.alloc(IoMeta { arrived: now, ..*meta });
@@ -144,7 +144,7 @@ impl Driver {
             self.issued_at.extend(rqs.iter().map(|rq| (*rq, now)));
             return rqs.into_iter().map(Pick::Issue).collect();
         }
-        // As of a policy with twice as many tags as there are slots: admission is asked about elsewhere.
+        // Twice as many tags as there are slots, so that tags decide nothing here.
         let of = 2 * self.requests.capacity() as u32;
         let used = (rqs.len() > 1).then_some(Used { of, all: 0, limited: 0, unsynced: 0 });
         let fresh = Fresh { rqs: &rqs, hw: HwQueue(0), used };
@@ -173,7 +173,7 @@ impl Driver {
         }
     }
 
-    /// Returns whether these requests are such as the engine gives a policy together.
+    /// Returns whether the engine would give a policy these requests together.
     fn is_whole(&self, rqs: &[RequestId]) -> bool {
         let Some(first) = rqs.first() else { return false };
         let op = self.meta(*first).op;
@@ -238,17 +238,17 @@ impl Driver {
         self.policy.insert(&cx!(self), rq, At::Head);
     }
 
-    /// Tells the policy of a change to the tree of groups.
+    /// Passes a change of the tree of groups to the policy.
     pub fn regroup(&mut self, change: GroupChange) {
         self.policy.regroup(&cx!(self), change);
     }
 
-    /// Tells the policy that no I/O of an owner will arrive for a long time.
+    /// Gives the policy the hint that no I/O of an owner will arrive for a long time.
     pub fn owner_gone(&mut self, owner: Owner) {
         self.policy.owner_gone(&cx!(self), owner);
     }
 
-    /// Returns whether the policy would give a slot to `io` now. True if the policy does not limit slots.
+    /// Returns whether the policy would give a slot to `io`. True if the policy does not limit slots.
     #[must_use]
     pub fn admits(&self, io: &IoMeta) -> bool {
         let of = self.requests.capacity() as u32;
@@ -310,7 +310,7 @@ impl Driver {
         self.requests.free(gone);
     }
 
-    /// Merges `io` behind a held request if the policy allows it; returns whether it does.
+    /// Merges `io` behind a held request if the policy allows it. Returns whether it does.
     pub fn try_merge(&mut self, into: RequestId, io: &IoMeta) -> bool {
         let may = self.may_merge(into, io);
         if may {
@@ -364,8 +364,8 @@ impl Driver {
         found.unwrap_or_else(|| panic!("nothing called '{name}' is shown")).1
     }
 
-    /// Liveness: calls `pick` until nothing is held, follows each answer, and completes every request. Returns the
-    /// order in which requests were picked.
+    /// Checks liveness: calls `pick` until no request is held, follows each answer, and completes every request.
+    /// Returns the order in which requests were picked.
     ///
     /// # Panics
     /// If the policy waits more often than eight times per request plus a hundred times.

@@ -15,7 +15,7 @@ pub struct LocalEnv {
     inner: RefCell<Inner>,
     /// The pool that the current `pick` took a token from.
     taken: Cell<Option<usize>>,
-    /// The pool that the current plug took tokens from, and how many.
+    /// The pool that the current plug took tokens from, and their number.
     taken_all: Cell<Option<(usize, u32)>>,
     due: Cell<Option<Instant>>,
     level: Cell<StatsLevel>,
@@ -65,7 +65,7 @@ impl LocalEnv {
         env
     }
 
-    /// Tells the governor, if there is one, the value of an attribute.
+    /// Passes the value of an attribute to the governor, if there is one.
     pub fn set_attribute(&self, name: &str, value: i64) {
         let Inner { governor, tokens, values, .. } = &mut *self.inner.borrow_mut();
         if let Some(governor) = governor {
@@ -86,7 +86,7 @@ impl LocalEnv {
         counters.fill(0);
     }
 
-    /// A `pick` has ended: a token that it took goes with the request, or back to the pool.
+    /// Ends a `pick`: a token that it took goes with the request, or back to the pool.
     ///
     /// # Panics
     /// If the issued request holds a token already.
@@ -101,7 +101,7 @@ impl LocalEnv {
         }
     }
 
-    /// A plug has been issued: each of its requests has one of the tokens that were taken for it.
+    /// Gives each request of an issued plug one of the tokens that were taken for it.
     ///
     /// # Panics
     /// If there are more or fewer tokens than requests, or one of them holds a token already.
@@ -246,9 +246,9 @@ impl PolicyEnv for LocalEnv {
     }
 }
 
-/// A device that works on a fixed number of requests at a time, and on the others in the order of their arrival.
+/// A device that works on a fixed number of requests at a time, its ways, and takes the others in order of arrival.
 ///
-/// Latency over depth is then flat up to that number of ways, and proportional to depth above it.
+/// Its latency does not depend on depth up to the number of ways, and is proportional to depth above it.
 pub struct FakeDevice {
     /// The time at which each way will be free.
     free: Vec<Instant>,

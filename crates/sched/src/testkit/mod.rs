@@ -11,12 +11,12 @@
 //! - [`FakeDevice`] is a device for tests in which latency matters.
 //!
 //! The suite is random scripts under the oracle. Slots are few, so that ids are reused immediately, and every kind of
-//! step occurs. The suite does not judge the decisions of a policy; the naive twins of this crate's tests and tests of
-//! single behaviours do.
+//! step occurs. The decisions of a policy are judged by its naive twin and by tests of single behaviours, not by the
+//! suite.
 //!
 //! Safety is checked at each call: a picked request was held, no request is picked twice, `Empty` means empty, a time
-//! to wait for is in the future, and a request is in flight when the policy waits for a completion. That every held
-//! request is picked *eventually* needs a driver that keeps asking: [`Driver::drain`].
+//! to wait for is in the future, and a request is in flight when the policy waits for a completion. Liveness, that
+//! every held request is picked *eventually*, is checked by [`Driver::drain`].
 
 mod driver;
 mod env;
@@ -37,12 +37,12 @@ pub use script::{Event, Script, Step};
 const STEPS: u32 = 2_000;
 /// The most slots that a policy is given.
 const SLOTS: u64 = 40;
-/// The number of times that everything is withdrawn.
+/// The number of times that all requests are withdrawn.
 const ROUNDS: u32 = 10;
 /// Steps before each withdrawal.
 const STEPS_OF_A_ROUND: u32 = 100;
 
-/// The totals of a run, by which a caller can check that it exercised the intended cases.
+/// The totals of a run, to check that it exercised the intended cases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
     /// Requests that the policy picked.
@@ -53,10 +53,10 @@ pub struct Outcome {
     pub withdrawn: u32,
 }
 
-/// Drives the policy of `factory` with scripts drawn from `seed`, under a [`Checked`](Checked): the contract
-/// of [`Scheduler`](crate::Scheduler) holds at every call, whatever its attributes are set to; in the end every
-/// request has been picked; requests can be withdrawn in any order at any time; and the same calls get the same
-/// answers. With every other seed the owners of requests are in groups.
+/// Drives the policy of `factory` with scripts drawn from `seed`, under a [`Checked`](Checked). It checks that the
+/// contract of [`Scheduler`](crate::Scheduler) holds at every call, with any values of its attributes; that in the end
+/// every request has been picked; that requests can be withdrawn in any order at any time; and that the same calls get
+/// the same answers. With every other seed the owners of requests are in groups.
 ///
 /// # Panics
 /// At the first violation.
@@ -81,10 +81,10 @@ fn script(factory: &Factory, seed: u64) -> (Script, Driver) {
 /// it.
 type Answers = (Vec<Event>, Vec<RequestId>, Vec<(&'static str, u64)>);
 
-/// Runs a script to its end, and then until nothing is held.
+/// Runs a script to its end, and then until no request is held.
 fn scripted(factory: &Factory, seed: u64, out: &mut Outcome) -> Answers {
     let (mut script, mut driver) = script(factory, seed);
-    // A separate generator: the script does not depend on it.
+    // A separate generator, on which the script does not depend.
     let mut ways = Rng::new(seed ^ 0x0077_6179);
     let mut events = Vec::new();
     for _ in 0..STEPS {
@@ -137,11 +137,11 @@ pub struct Contract {
     now: Instant,
 }
 
-/// A policy under observation; itself a policy, so that it can be used in place of one.
+/// A policy under observation. It is a policy itself, and can be used in place of one.
 pub type Checked = Observed<Contract>;
 
 impl Checked {
-    /// Watches `policy`, which holds nothing yet.
+    /// Watches `policy`, which holds no request.
     #[must_use]
     pub fn checking(policy: Box<dyn Scheduler>) -> Self {
         Self::new(policy, Contract::default())
@@ -311,7 +311,7 @@ mod tests {
     use alloc::boxed::Box;
     use blkmq_core::{HwQueue, Op};
 
-    /// Panics where requests pass `none`, which is notified of them.
+    /// An observer that panics when requests pass `none`.
     struct PanicsAtPass;
 
     impl Observer for PanicsAtPass {
@@ -324,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Panics where a request comes alone.
+    /// An observer that panics when a request arrives alone.
     struct PanicsAtAdmission;
 
     impl Observer for PanicsAtAdmission {
@@ -375,7 +375,7 @@ mod tests {
     const SHAPE: Shape =
         Shape { slots: 4, nr_requests: 4, hw_depth: 2, hw_queues: 1, rotational: false };
 
-    /// Replaces answers to picks, and withdraws another request than the one that it was given, or none.
+    /// Replaces answers to picks, and withdraws another request than the given one, or none.
     struct Liar {
         lie: fn(Pick) -> Pick,
         withdraws: fn(RequestId) -> Option<RequestId>,

@@ -1,4 +1,4 @@
-//! `rationed`: first come, first served, with a token for each request, from a pool that all instances share. For
+//! `rationed`: first come, first served, with a token for each request from a pool that all instances share. It is for
 //! tests of the engine's support for policies with shared state.
 
 use crate::index::Fifo;

@@ -1,9 +1,9 @@
 //! Random scripts: a seed draws how busy, how mergeable and how disturbed a run is, and then every step.
 //!
 //! A script may have tenants: owners in a tree of groups that changes, with flags and priorities of their own. They
-//! are drawn from a separate generator, so that a seed without them gives the same script as before.
+//! are drawn from a separate generator, so that a seed gives the same script without them.
 //!
-//! Steps name requests by position among the held or issued ones, so that one script drives any policy, and two
+//! Steps name requests by position among the held or issued ones. So one script drives any policy, and drives two
 //! policies through the same states as long as they decide alike.
 
 use super::Driver;
@@ -27,8 +27,8 @@ pub enum Event {
     Admitted(bool),
 }
 
-/// Time passes in multiples of one of these. Limits of policies are often multiples of the coarse ones, and are then
-/// met exactly.
+/// Time passes in multiples of one of these. Limits of policies are often multiples of the coarse ones, and are met
+/// exactly with them.
 const GRAINS: [Nanos; 4] = [Nanos(1), Nanos(1), Nanos::from_millis(1), Nanos::from_millis(20)];
 
 /// A stream of steps.
@@ -82,7 +82,7 @@ impl Script {
             classes: if rng.chance(1, 3) { 0 } else { rng.below(9) },
             owners: if rng.chance(1, 2) { 1 } else { 1 << rng.below(9) },
             stride: Nanos(1 << (10 + rng.below(24))),
-            // A generator of its own: a seed with the finest grain gives the same script as without grains.
+            // A separate generator: a seed with the finest grain gives the same script as without grains.
             grain: GRAINS[Rng::new(seed ^ 0x6a09_e667).below(GRAINS.len() as u64) as usize],
             fixed: &[],
             tenants: None,
@@ -273,7 +273,7 @@ fn nth_of(ids: &[RequestId], nth: u64) -> Option<RequestId> {
     (len > 0).then(|| ids[(nth % len) as usize])
 }
 
-/// A step of a script. Positions wrap around; a step that finds no request does nothing.
+/// A step of a script. Positions wrap around. A step that finds no request has no effect.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// A new request.
@@ -286,9 +286,9 @@ pub enum Step {
     Requeue(u64),
     /// The held request at this position grows at its end.
     Back(u64),
-    /// It grows at its start by this many sectors.
+    /// The held request at this position grows at its start by this many sectors.
     Front(u64, u32),
-    /// It takes in a discarded range at this sector.
+    /// The held request at this position takes in a discarded range at this sector.
     Discard(u64, u64),
     /// The held request at the first position absorbs the next one that is like it.
     Absorb(u64),
@@ -366,14 +366,14 @@ impl Tenants {
         }
         if owner < self.ranked {
             let class = if self.rng.chance(1, 40) { Class::Idle } else { Class::BestEffort };
-            // Now and then the owner changes its priority.
+            // At times the owner changes its priority.
             let level = if self.rng.chance(1, 50) { self.rng.below(8) } else { owner };
             meta.ioprio = IoPrio::new(class, level as u16 % 8).unwrap_or_default();
         }
         meta.sectors = 8 * (1 + self.rng.below(self.large)) as u32;
     }
 
-    /// Now and then, a step that only scripts with tenants have.
+    /// At times, a step that only scripts with tenants have.
     pub(super) fn step(&mut self) -> Option<Step> {
         let owner = self.rng.below(self.owners);
         if self.founding > 0 {
@@ -431,7 +431,7 @@ impl Tenants {
         (group != GroupIndex::ROOT).then_some(GroupChange::Guarantee { group, guarantee })
     }
 
-    /// Often none; else up to some thousand I/Os or some MB a second, or up to twice the device.
+    /// Often no rate, and otherwise up to some thousand I/Os or some MB a second, or up to twice the device.
     fn rate(&mut self) -> Rate {
         let bits = self.rng.below(24);
         let number = self.rng.below(1 << bits);
@@ -443,7 +443,7 @@ impl Tenants {
         }
     }
 
-    /// Removes a group without groups below it. Its owners keep naming it for a while.
+    /// Removes a group without groups below it. Its owners still name it for some time.
     fn remove(&mut self) -> Option<GroupChange> {
         let leaf = |at: &usize| self.groups.iter().all(|(_, parent)| *parent != self.groups[*at].0);
         let at = (0..self.groups.len()).find(leaf)?;

@@ -7,7 +7,7 @@ use blkmq_sched::bfq::wf2q::{Class, From, Keep, ROOT, Wf2q, When};
 const HISTORIES: u64 = 10_000;
 const QUEUES: u32 = 8;
 
-/// Both engines, and the caller's knowledge of its queues.
+/// Both engines, and the state of their queues as the caller has it.
 struct Pair {
     engine: Wf2q,
     twin: Naive,
@@ -192,7 +192,7 @@ fn run(seed: u64, bug: Bug, steps: usize) {
     }
 }
 
-/// Also: sums of weights are exact and virtual time never goes back, after every step.
+/// After every step, sums of weights are exact and virtual time has not run backwards.
 #[test]
 fn s19_02_s19_03_the_engine_decides_as_its_twin_does() {
     (0..HISTORIES).for_each(|seed| run(seed, Bug::None, 120));
@@ -229,7 +229,7 @@ fn s19_03_an_idle_queue_is_forgotten_once_virtual_time_has_passed_it() {
     assert_eq!(engine.wsum(ROOT, Class::BestEffort), 8);
 }
 
-/// Always backlogged, weights 10, 20 and 40, slots of up to one budget and requests of 8 sectors.
+/// Queues that are always backlogged, with weights 10, 20 and 40, slots of up to one budget and requests of 8 sectors.
 #[test]
 fn s19_01_service_over_weight_differs_by_at_most_one_budget_each() {
     const BUDGET: u64 = 1_024;

@@ -1,6 +1,6 @@
 //! Shares of service and of time, over seconds of virtual time (section 19, lines 7 and 18, and the promise of
-//! `doc/bfq.md`); and no request is held for ever (line 17): random histories with everything switched on, and the
-//! bound of `doc/bfq.md` under a load that is drawn to strain it.
+//! `doc/bfq.md`). Also that no request is held for ever (line 17): random histories with all features on, and the bound
+//! of `doc/bfq.md` under a load that is drawn to strain it.
 
 use super::{Client, Path, With, World, add_group, disk, driver, factory, ms, put, read, us};
 use blkmq_core::{Class, Instant, IoMeta, IoPrio, Nanos, RequestId, Rng};
@@ -8,7 +8,7 @@ use blkmq_sched::testkit::{Driver, Event, Script};
 use blkmq_sched::{At, Pick, Shape};
 use std::collections::BTreeMap;
 
-/// Every request takes the same time.
+/// A device on which every request takes the same time.
 fn fixed(_: u64, _: &IoMeta) -> Nanos {
     us(20)
 }
@@ -126,9 +126,9 @@ fn s19_07_a_seeky_queue_and_a_sequential_one_share_the_time() {
     // The sectors that this disk serves in the time of a slot.
     let (times, sectors) = sequential_and_seeky("low_latency=0,max_budget=25000");
     assert!(times.iter().all(|share| (450..=550).contains(share)), "{times:?}");
-    // In sectors the shares are as uneven as the disk makes them.
+    // The shares of sectors are as uneven as the disk makes them.
     assert!(sectors[0] > 950, "{sectors:?}");
-    // With the budget from the rate estimate, which takes such a mixture for the device's best.
+    // With the budget by the estimated rate, which takes this mixture for the peak of the device.
     let (times, _) = sequential_and_seeky("low_latency=0");
     assert!(times.iter().all(|share| (300..=700).contains(share)), "{times:?}");
 }
@@ -248,7 +248,7 @@ struct Waiting {
     /// Requests of its owner that were inserted before it.
     older: u64,
     due: Instant,
-    /// Sectors served to any queue since it is due.
+    /// Sectors served to any queue since it was due.
     overtaken: u64,
 }
 

@@ -15,7 +15,7 @@ pub fn factory() -> &'static Factory {
     registry::find("bfq").expect("it is registered")
 }
 
-/// On a device without moving parts.
+/// A driver of the policy, on a device without moving parts.
 pub fn driver(options: &str) -> Driver {
     Driver::of(factory(), 256, options)
 }
@@ -87,7 +87,7 @@ pub fn add_group(d: &mut Driver, group: u16, parent: u16, weight: u32) {
     d.regroup(GroupChange::Added { group, parent, weight });
 }
 
-/// Issues the next request; returns its owner.
+/// Issues the next request. Returns its owner.
 pub fn issue_owner(d: &mut Driver) -> u32 {
     let rq = d.issue();
     d.meta(rq).owner.0
@@ -144,11 +144,11 @@ pub struct World {
     pub driver: Driver,
     pub clients: Vec<Client>,
     pub cost: fn(from: u64, meta: &IoMeta) -> Nanos,
-    /// Requests that the device takes at a time; it serves them in their order.
+    /// The number of requests that the device takes. It serves them in their order.
     pub width: usize,
-    /// The device serves them all at once, instead of one after the other. Their costs must be equal.
+    /// The device serves all its requests at the same time. Their costs must be equal.
     pub parallel: bool,
-    /// In the device: request, client, end.
+    /// Requests in the device, each with its client and its end.
     flying: VecDeque<(RequestId, usize, Instant)>,
     owners: Vec<(RequestId, usize)>,
     head: u64,
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// Fills the device; returns the time to ask again, if the policy gives one.
+    /// Fills the device. Returns the time to ask again, if the policy gives one.
     fn feed(&mut self) -> Option<Instant> {
         while self.flying.len() < self.width {
             match self.driver.pick() {

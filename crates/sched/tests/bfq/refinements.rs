@@ -1,5 +1,5 @@
-//! Merging and splitting of queues, injection, and wakers: the rules one by one, where the comparison with the twin
-//! meets them by chance.
+//! Merging and splitting of queues, injection, and wakers: the rules one by one, which the comparison with the twin
+//! meets only by chance.
 
 use super::{
     Client, Path, With, World, disk, driver, factory, issue_owner, ms, put, put_all, read, us,
@@ -58,8 +58,8 @@ fn a_process_that_reads_where_another_one_is_about_to_shares_its_queue() {
     assert_eq!(d.shown("queues"), 2, "it has not been served, so it is not too late");
 }
 
-/// The device was kept idle for the whole `slice_idle` for a queue whose process had gone to another one: the first reads
-/// of 64 readers of a disk waited for up to half a second, behind some 35 such pauses.
+/// With such idling, the first reads of 64 readers of a disk wait for up to half a second, behind some 35 pauses of
+/// `slice_idle`.
 #[test]
 fn the_device_is_not_kept_idle_for_a_queue_whose_process_sends_elsewhere() {
     let mut d = two_busy("low_latency=0");
@@ -96,7 +96,7 @@ fn a_raised_process_takes_its_raising_along() {
     put(&mut d, read(1, 8).level(3));
     assert_eq!(issue_owner(&mut d), 1);
     put(&mut d, read(9, 1 << 28).level(3));
-    // The queue is new and of the default weight: it is raised when it becomes busy, before it comes near the others.
+    // The queue is new and of the default weight: it is raised when it becomes busy, before it reads near the others.
     let own = put(&mut d, read(2, 1 << 20));
     assert_eq!(d.shown("raised_busy"), 1);
     put(&mut d, read(2, 16));
@@ -124,7 +124,7 @@ fn a_shared_queue_that_is_read_in_order_outlasts_its_slot() {
         put(&mut d, read(1 + i as u32 % 2, 8 * i));
     }
     until_the_shared_slot_ends(&mut d);
-    // The position is far from all others: a queue of its own would not be merged with another one at once.
+    // The position is far from all others, so a queue of its own would not be merged immediately.
     put(&mut d, read(2, 1 << 20));
     assert_eq!(d.shown("queues"), 2, "both still send to the one queue");
     d.drain();
@@ -154,9 +154,9 @@ fn queues_that_begin_together_are_one_for_good_if_that_is_asked_for() {
     assert_eq!(begin("queue_merge=1", ms(50)), 3, "owners that are named are tenants");
 }
 
-/// An application of many threads had a queue for each of them, as if they were tenants: a reader beside four sequential
-/// writers of the same program had five times the reads that Linux, which merges their queues, gives it, and the program
-/// half of its throughput.
+/// With a queue for each thread, as if they were tenants, a reader beside four sequential writers of the same program
+/// has five times the reads that it has on Linux, which merges their queues, and the program has half of its
+/// throughput.
 #[test]
 fn threads_that_begin_together_are_one_for_good() {
     let begin = |options: &str, apart: Nanos| begin_together(options, apart, Owner::thread);
@@ -171,11 +171,11 @@ fn a_tenant_that_begins_beside_threads_keeps_its_queue() {
         let owner = |n| if n == 2 { Owner(n) } else { Owner::thread(n) };
         begin_together(options, ms(50), owner)
     };
-    // The third is a thread again, and begins beside a tenant.
+    // The third owner is a thread, and begins beside a tenant.
     assert_eq!((begin(""), begin("queue_merge=2")), (3, 1));
 }
 
-/// The number of queues after three owners began to read, so far apart in time.
+/// The number of queues after three owners have begun to read, `apart` from each other in time.
 fn begin_together(options: &str, apart: Nanos, owner: impl Fn(u32) -> Owner) -> u64 {
     let mut d = driver(options);
     for n in 1..=3 {
@@ -209,8 +209,8 @@ fn on_a_disk_they_become_one_after_600_ms_unless_waiting_for_each_pays() {
     assert_eq!((begin(true, 550), begin(true, 551)), (0, 1));
 }
 
-/// An owner that left with a request in the device, and came back later, was merged for good with a queue beside which
-/// its former queue had begun: of the state learned about it, the queue that it is to share was remembered.
+/// An owner that leaves with a request in the device, and returns later, must not be merged permanently with a queue
+/// beside which its former queue began: the queue that it was to share is forgotten with its other state.
 #[test]
 fn an_owner_that_leaves_and_comes_back_begins_beside_no_queue_of_the_past() {
     let begin = |leaves: bool| {
@@ -320,7 +320,7 @@ fn knows_a_millisecond() -> Driver {
     d
 }
 
-/// Inserts an I/O with little weight. Returns it if it is let in.
+/// Inserts an I/O with little weight. Returns it if it is injected.
 fn let_in(d: &mut Driver, io: IoMeta) -> Option<RequestId> {
     put(d, io.level(7));
     match d.pick() {
@@ -329,7 +329,7 @@ fn let_in(d: &mut Driver, io: IoMeta) -> Option<RequestId> {
     }
 }
 
-/// A request of owner 1 takes this long behind an injected one.
+/// Lets a request of owner 1 take `span` behind an injected one.
 fn behind_an_injected_request(d: &mut Driver, span: Nanos) {
     let other = let_in(d, read(2, 1 << 20)).expect("it is not known what that costs");
     let rq = put(d, read(1, 24).level(0));
@@ -339,21 +339,21 @@ fn behind_an_injected_request(d: &mut Driver, span: Nanos) {
     assert_eq!(d.shown("idling"), 1);
 }
 
-/// A request that was injected before a request of the queue in service arrived, and is still in the device at that
-/// time, delays it. It was not counted as injected: the long time was taken for the time of a request alone, so that
-/// further injection did not seem to lengthen it, and beside a writer of megabytes a reader of ten times its weight
-/// had a tenth of its share.
+/// A request that is injected before a request of the queue in service arrives, and is still in the device then, delays
+/// it and counts as injected. Otherwise the long time would pass for that of a request alone, further injection would
+/// not seem to lengthen it, and beside a writer of megabytes a reader of ten times its weight would have a tenth of its
+/// share.
 #[test]
 fn what_was_let_in_before_a_request_came_is_part_of_what_letting_in_costs() {
     let mut d = knows_a_millisecond();
-    // Behind an injected request one takes ten.
+    // Behind an injected request it takes ten milliseconds.
     behind_an_injected_request(&mut d, ms(10));
     assert_eq!(let_in(&mut d, read(2, 2 << 20)), None, "it is known now");
 }
 
-/// The slot of a queue may end while its measured request is in the device: where groups compete, the request that was let
-/// in comes back, and its process, of the heavier group, preempts with the next one. Such a measurement was given up, so the
-/// limit stayed: two groups of sequential readers had a sixth of a disk between them.
+/// The slot of a queue may end while its measured request is in the device: if groups compete, the injected request
+/// completes, and its process, of the heavier group, preempts with the next one. The measurement continues. Without it
+/// the limit would stay, and two groups of sequential readers would have a sixth of a disk between them.
 #[test]
 fn what_letting_in_costs_is_learned_beyond_the_end_of_a_slot() {
     let mut d = knows_a_millisecond();
@@ -368,8 +368,8 @@ fn what_letting_in_costs_is_learned_beyond_the_end_of_a_slot() {
     assert_eq!(let_in(&mut d, read(2, 2 << 20)), None, "it is known now");
 }
 
-/// A reader whose requests take half a millisecond, or 5 ms more behind one of another queue that was let in, continues
-/// 200 us after each completion. Returns at how many of `rounds` another queue was let in; its own turns do not count.
+/// A reader whose requests take half a millisecond, or 5 ms more behind an injected one, continues 200 us after each
+/// completion. Returns the number of `rounds` in which another queue was injected. That queue's own turns do not count.
 fn let_in_beside_a_quick_reader(d: &mut Driver, rounds: u64) -> usize {
     let mut count = 0;
     for n in 0..rounds {
@@ -392,9 +392,9 @@ fn let_in_beside_a_quick_reader(d: &mut Driver, rounds: u64) -> usize {
     count
 }
 
-/// Three stalls of the machine made a process look as if it thought for long, and that stayed: the device was kept idle
-/// for it, as it had the larger claim, and an arrival that ends the idling was no sample of its think time. So others
-/// were let in at each of its requests, for ever: a disk that two groups of readers shared did half of its I/Os.
+/// Three stalls of the machine make a process look as if it thought for long. The device is kept idle for it, as it has
+/// the larger claim. If an arrival that ends idling were no sample of its think time, others would be injected at each
+/// of its requests, for ever, and a disk that two groups of readers share would do half of its I/Os.
 #[test]
 fn a_stall_of_the_machine_does_not_mark_a_reader_for_ever() {
     let mut d = driver("low_latency=0");
@@ -403,7 +403,7 @@ fn a_stall_of_the_machine_does_not_mark_a_reader_for_ever() {
         assert_eq!(d.issue(), rq);
         d.advance(us(500));
         d.complete(rq);
-        // Longer than the device is kept idle.
+        // This is longer than the device is kept idle.
         d.advance(us(9_900));
         let _ = d.pick();
     }
@@ -423,13 +423,13 @@ fn a_stall_of_the_machine_does_not_mark_a_reader_for_ever() {
     assert!(count <= 180, "at {count} of {rounds}");
 }
 
-/// Beside a request that was let in, a large one is not, where nothing rotates.
+/// On a device without moving parts, a large request is not injected beside another injected one.
 #[test]
 fn one_large_request_at_a_time_is_let_in() {
     let second = |sectors: u32| {
         let mut d = knows_a_millisecond();
         behind_an_injected_request(&mut d, ms(1));
-        // That cost nothing, so two are let in, the first of any size.
+        // The injection cost nothing, so two are allowed, the first of any size.
         assert!(let_in(&mut d, IoMeta { sectors: 64, ..read(2, 2 << 20) }).is_some());
         let_in(&mut d, IoMeta { sectors, ..read(3, 3 << 20) }).is_some()
     };
@@ -451,7 +451,7 @@ fn a_queue_that_is_woken_three_times_has_a_waker_that_is_let_in_first() {
             d.complete(rq);
             d.advance(ms(12));
         }
-        // Long enough that no queue comes back in time.
+        // This is so long that no queue continues its slot.
         d.advance(ms(30));
         let last = put(&mut d, read(1, 1 << 10).level(0));
         assert_eq!(d.issue(), last);
@@ -491,8 +491,8 @@ fn beside_a_raised_queue_a_raised_one_is_injected_once_slice_idle_is_over() {
     assert_eq!(d.shown("idling"), 1);
 }
 
-/// A queue that ran empty because its request was let in was soft real-time as soon as it had another one, its weight a
-/// hundred times that of the raised queue in service; so raising fed on injection.
+/// A queue that runs empty because its request was injected must not be soft real-time at its next one, with a hundred
+/// times the weight of the raised queue in service: raising would feed on injection.
 #[test]
 fn a_queue_that_was_let_in_is_no_soft_real_time_one_for_that() {
     let mut d = idling_for_a_raised_queue();
@@ -509,8 +509,8 @@ fn a_queue_that_was_let_in_is_no_soft_real_time_one_for_that() {
     );
 }
 
-/// A raised queue is preferred, but not for long at a time. A request that came before its turn, and was to be served first,
-/// gave it the budget of a queue that is not raised: at random, that lasted for 3.4 s.
+/// A raised queue is preferred, but with short slots. A request that arrives before its turn, and is to be served
+/// first, must not give it the budget of a queue that is not raised: random reads could last for 3.4 s.
 #[test]
 fn a_raised_queue_has_a_short_budget_whatever_comes_before_its_turn() {
     let mut d = driver("");
@@ -525,8 +525,8 @@ fn a_raised_queue_has_a_short_budget_whatever_comes_before_its_turn() {
     assert_eq!((d.shown("serving_raised"), d.shown("serving_budget")), (30, 1_024));
 }
 
-/// Limits are learned anew every second; here that happens when the last request of owner 1 arrives, a process with a
-/// short think time. The device is kept idle for it, and its limit and service time are unknown.
+/// Limits are learned anew every second, here at the arrival of the last request of owner 1, a process with a short
+/// think time. The device is kept idle for it, and its limit and service time are unknown.
 fn idling_at_a_reset() -> Driver {
     let mut d = idling_for_a_raised_queue();
     let round = |d: &mut Driver, n: u64| {

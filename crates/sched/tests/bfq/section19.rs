@@ -1,5 +1,5 @@
 //! Section 19, "How to test this", line by line. Lines 1 to 3 are in `engine.rs`, 7, 17 and 18 in `fairness.rs`. Line
-//! 16 is tested as far as the policy is concerned: the notes add up, counted from the notes, and counted by hand.
+//! 16 is tested as far as the policy is concerned: the sums of notes equal counts by hand.
 
 use super::{
     With, add_group, disk, driver, factory, issue_owner, ms, put, put_all, read, us, write,
@@ -8,7 +8,7 @@ use blkmq_core::{Class, GroupIndex, IoMeta, Nanos, Owner};
 use blkmq_sched::testkit::{Driver, Script, Step};
 use blkmq_sched::{At, Event, Flow, GroupStats, Pick, Reading, Shape, StatsLevel};
 
-/// Issues and completes the next request; returns its owner.
+/// Issues and completes the next request. Returns its owner.
 fn serve_owner(d: &mut Driver) -> u32 {
     let rq = d.issue();
     let owner = d.meta(rq).owner.0;
@@ -71,8 +71,8 @@ fn s19_05_a_queue_begins_with_two_thirds_and_quadruples_when_it_uses_that_up() {
     assert_eq!(budgets, [10_922, 16_384]);
 }
 
-/// The device is kept idle for a queue that has used `requests` of 128 sectors and, just before its time is over,
-/// gets a small request that may grow. Is that request served after that time?
+/// The device is kept idle for a queue that has used `requests` of 128 sectors and, just before its time is over, gets
+/// a small request that may grow. Returns whether that request is served after that time.
 fn served_late(requests: u64) -> bool {
     let mut d = disk("low_latency=0");
     put_all(&mut d, (0..requests).map(|i| read(1, 128 * i).len(128).level(0)));
@@ -95,7 +95,7 @@ fn s19_06_time_does_not_count_while_waiting_with_two_thirds_used() {
     assert!(!served_late(40), "5120 are");
 }
 
-/// A light queue stops for `away` and comes back while a heavier one is in service that no other queue may preempt.
+/// A light queue stops for `away` and continues while a heavier one is in service that no other queue may preempt.
 /// Returns the owner served next, and its budget.
 fn after_a_break(away: Nanos) -> (u32, u64) {
     let mut d = driver("low_latency=0");
@@ -113,7 +113,7 @@ fn after_a_break(away: Nanos) -> (u32, u64) {
 
 #[test]
 fn s19_08_a_queue_that_is_back_within_24_ms_goes_on_at_once() {
-    // With the rest of its budget.
+    // The light queue continues with the rest of its budget.
     assert_eq!(after_a_break(ms(24)), (1, 10_922 - 8));
     let (owner, budget) = after_a_break(Nanos(ms(24).0 + 1));
     assert_eq!((owner, budget), (2, 10_922));
@@ -143,7 +143,7 @@ fn s19_09_with_strict_guarantees_there_is_never_more_than_one_in_the_device() {
     assert_eq!(served, 50);
 }
 
-/// Is the device kept idle for owner 1 when its only request has completed while owner 2 waits?
+/// Returns whether the device is kept idle for owner 1 when its only request has completed while owner 2 waits.
 fn idles(d: &mut Driver, of_one: IoMeta, of_two: IoMeta) -> bool {
     let first = put(d, of_one);
     assert_eq!(d.issue(), first, "owner 1 has its turn");
@@ -205,7 +205,7 @@ fn s19_10_idling_for_who_is_raised_or_alone() {
     assert_eq!((d.pick(), d.shown("idling")), (Pick::Empty, 1), "there is nobody else");
 }
 
-/// With different claims and a `slice_idle` of 24 days: the device is kept idle for owner 1 while owner 2 waits.
+/// With different claims and a `slice_idle` of 24 days, the device is kept idle for owner 1 while owner 2 waits.
 fn idle_for_days() -> Driver {
     let mut d = driver(&format!("{PLAIN},slice_idle=2147483647"));
     assert!(idles(&mut d, read(1, 8).level(0), read(2, 1 << 20).level(7)));
@@ -230,8 +230,8 @@ fn idling_ends_when_nothing_can_come() {
     assert_eq!((d.issue_sector(), d.shown("idling")), (1 << 20, 0));
 }
 
-/// Twenty groups of depth 4 on 64 tags: each queue in service ran empty, as its tags went to other groups, and the device
-/// was kept idle for it although requests that waited held all tags. A flash device did 3 I/Os in a millisecond at first.
+/// With twenty groups of depth 4 on 64 tags, each queue in service runs empty, as its tags go to other groups. Idling
+/// for it while waiting requests hold all tags would leave a flash device 3 I/Os in a millisecond at first.
 #[test]
 fn idling_ends_when_no_tag_is_free() {
     let mut d = Driver::of(factory(), 4, PLAIN);
@@ -296,8 +296,7 @@ fn s19_11_a_new_queue_of_the_default_weight_is_raised_for_a_while() {
     assert_eq!(d.shown("serving_raised"), 1);
 }
 
-/// Serves owner 1, `sectors` every `every`, until it is no longer raised; returns the time and the sectors until
-/// then.
+/// Serves owner 1, `sectors` every `every`, until its raising ends. Returns the time and the sectors until then.
 fn raised_until(sectors: u32, every: Nanos) -> (Nanos, u64) {
     let mut d = driver("");
     let mut served = 0;
@@ -325,7 +324,7 @@ fn s19_11_raising_ends_after_its_time_or_after_its_sectors() {
     );
 }
 
-/// Reads 16 KiB every 40 ms; returns the raising in each period.
+/// Reads 16 KiB every 40 ms. Returns the raising in each period.
 fn paced(d: &mut Driver, step: u64) -> Vec<u64> {
     (1..=200)
         .map(|i| {
@@ -351,7 +350,7 @@ fn s19_12_a_steady_moderate_reader_is_soft_real_time_and_a_seeky_one_is_not() {
     assert!(raised[150..].iter().all(|factor| *factor != 3_000), "{raised:?}");
 }
 
-/// Creates `n` queues 10 ms apart and serves each of them twice; returns how many are still raised.
+/// Creates `n` queues 10 ms apart and serves each of them twice. Returns the number of queues still raised.
 fn burst_of(n: u32) -> usize {
     burst_on(&mut driver(""), n)
 }
@@ -393,7 +392,7 @@ fn s19_13_a_queue_of_a_burst_is_like_others_once_it_was_idle_for_more_than_ten_s
     let after = |idle: Nanos| {
         let mut d = driver("");
         assert_eq!(burst_on(&mut d, 8), 0);
-        // The device is kept idle for the last queue; with that its idle time begins.
+        // The device is kept idle for the last queue. Its idle time begins after that.
         while d.shown("serving") == 1 {
             d.advance(ms(1));
             assert_eq!(d.pick(), Pick::Empty);
@@ -407,8 +406,8 @@ fn s19_13_a_queue_of_a_burst_is_like_others_once_it_was_idle_for_more_than_ten_s
     assert_eq!(after(Nanos(10_000_000_001)), 30);
 }
 
-/// A queue whose only request in the device was sent past its order is not idle, though it has been without I/O of its
-/// own for long.
+/// A queue whose only request in the device was inserted at the head is not idle, though its order has been empty for
+/// long.
 #[test]
 fn s19_13_a_queue_of_a_burst_stays_in_it_while_it_has_a_request_in_the_device() {
     let in_burst = |head: bool| {
@@ -450,7 +449,7 @@ fn s19_15_async_io_has_half_of_the_tags_and_less_while_somebody_is_raised() {
             put(&mut d, read(9, 1 << 20));
         }
         let mut n = 0;
-        // Of the highest class, so that no queue's weight limits it.
+        // The class is the highest, so that no queue's weight limits it.
         while d.admits(&write(1, 8 * n).class(Class::Realtime)) {
             put(&mut d, write(1, 8 * n).class(Class::Realtime));
             n += 1;
@@ -702,7 +701,7 @@ fn s19_16_what_is_noted_down_decides_nothing() {
     }
 }
 
-/// An owner that moves takes its waiting requests along.
+/// The waiting requests of an owner move with it.
 #[test]
 fn s19_16_what_waits_moves_with_its_owner() {
     let mut d = driver("low_latency=0");

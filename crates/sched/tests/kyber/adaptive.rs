@@ -1,7 +1,7 @@
 //! The promises of `adaptive` in `doc/kyber.md`, in virtual time: it succeeds where configured targets fail. The
-//! figures of the table there are from these scenes; `the_table_of_the_page` prints them. With `adaptive=2`, writes
-//! leave in bursts, so that reads have the device to themselves in between; the properties of the gate are tested for
-//! whichever reason it is closed.
+//! figures of the table there are from these scenes, and `the_table_of_the_page` prints them. With `adaptive=2`, writes
+//! leave in bursts, so that reads have the device to themselves in between. The gate is tested for each reason why it
+//! is closed.
 
 use super::{Fleet, Load, Scene, Seen, driver, governed, ms, us};
 use blkmq_core::{Instant, Nanos, Op};
@@ -26,7 +26,7 @@ fn settled(scene: Scene, options: &str, seconds: u64) -> (Load, [Seen; 2]) {
     (load, seen)
 }
 
-/// The table of the page has this row, word for word.
+/// Asserts that the table of the page has this row, word for word.
 fn assert_on_page(name: &str, (load, [reads, writes]): &(Load, [Seen; 2])) {
     let rounded = |n: u64| format!("{}.{:02}", n / 100, n % 100);
     let millis = |span: Nanos| rounded((span.0 + 5_000) / 10_000);
@@ -53,13 +53,13 @@ fn target(load: &Load) -> u64 {
     load.driver.env().values()[0]
 }
 
-/// As the page states: 90 of 100 reads are at the device for no longer than the target and a quarter.
+/// Asserts, as the page states, that 90 of 100 reads are at the device for no longer than 5/4 of the target.
 fn assert_met(load: &Load, reads: &Seen) {
     let (p90, target) = (reads.device(90).0, target(load));
     assert!(p90 * 4 <= target * 5, "{p90} ns against {target}");
 }
 
-/// As the page states: the target of reads is 4 times the 90th percentile of reads alone, or up to a quarter more.
+/// Asserts, as the page states, that the target of reads is 4 to 5 times the 90th percentile of reads alone.
 fn assert_learned(load: &Load, alone: Nanos) {
     let (alone, target) = (alone.0, target(load));
     assert!((4 * alone..=5 * alone).contains(&target), "{target} with {alone} alone");
@@ -135,7 +135,7 @@ fn congestion_of_our_own_never_makes_a_target_longer() {
         let first = target(&load);
         assert_learned(&load, tail_of(alone));
         for _ in 0..6 {
-            // Twice as much in each round, as far as slots go.
+            // The load doubles in each round, up to the number of slots.
             load.scene.loops = load.scene.loops.map(|n| (2 * n).min(512));
             load.run(ms(500));
             assert!(target(&load) <= first);
@@ -148,7 +148,7 @@ fn congestion_of_our_own_never_makes_a_target_longer() {
 fn measured_anew_while_it_is_flooded_the_device_looks_as_it_does_alone() {
     let mut load = Load::new(FLOOD, "");
     load.run(Nanos::from_secs(1));
-    // 256 requests are in the device now, and as many wait.
+    // 256 requests are in the device, and as many wait.
     load.driver.set("adaptive", 1);
     // OTHER keeps its tokens until there is a review, which its own I/O does not trigger.
     assert_eq!(load.driver.env().tokens(), [1, 1, 1, 16]);
@@ -166,7 +166,7 @@ fn a_device_that_becomes_slower_is_measured_anew_and_one_that_recovers_is_found_
     load.run(Nanos::from_secs(11));
     assert_learned(&load, tail_of(us(40)));
     load.scene = Scene { service: [us(400), us(400)], ..FLASH };
-    // It takes 16 verdicts to notice; few reads come through, so some verdicts take a second.
+    // The change is found after 16 verdicts. Reads are few, so some verdicts take a second.
     load.run(Nanos::from_secs(16));
     assert_learned(&load, tail_of(us(400)));
     let [reads, _] = load.run(Nanos::from_secs(4));
@@ -184,7 +184,7 @@ fn a_device_that_flaps_is_measured_less_and_less_often() {
     let mut load = Load::new(Scene { loops: [4, 8], ..ARRAY }, ADAPTIVE);
     let mut measured = 0;
     for tenth in 0..4_000 {
-        // Ten times as slow for seven seconds out of ten.
+        // The device is ten times as slow for seven seconds out of ten.
         let slow = tenth % 100 < 70;
         load.scene.service = [us(if slow { 20_000 } else { 2_000 }); 2];
         let before = governed(load.driver.env(), "measuring");
@@ -192,7 +192,7 @@ fn a_device_that_flaps_is_measured_less_and_less_often() {
         measured += governed(load.driver.env(), "measuring").saturating_sub(before);
     }
     assert_eq!(governed(load.driver.env(), "measure_pause"), Nanos::from_secs(80).0);
-    // After 10, 20 and 40 seconds, and every 80 from then on.
+    // Measurements begin after 10, 20 and 40 seconds, and then every 80.
     assert!((5..=8).contains(&measured), "{measured} times in 400 seconds");
 }
 
@@ -237,7 +237,7 @@ fn set_to_zero_it_is_as_if_it_had_never_been_set() {
 /// A device that serves one request at a time, and takes forty times as long for a write as for a read: one write at
 /// a time is too many.
 const SLOW: Scene = Scene { ways: 1, service: [us(75), ms(3)], loops: [1, 64] };
-/// The values with the period of bursts, and with the time until which only reads leave.
+/// The indices of the values with the period of bursts, and with the time until which only reads leave.
 const PERIOD: usize = 4;
 const ALONE_UNTIL: usize = 5;
 
@@ -257,7 +257,7 @@ fn where_one_write_at_a_time_is_too_many_bursts_leave_nearly_all_reads_alone() {
     assert!(reads.device(90).0 <= target, "{:?}", reads.device(90));
     assert!(reads.total(99).0 * 4 <= target * 7, "{:?}", reads.total(99));
     assert!(reads.count() > 5 * throttled.count(), "{} reads", reads.count());
-    // A write now and then, whatever its effect on reads.
+    // Writes still leave, whatever their effect on reads.
     let period = load.driver.env().values()[PERIOD];
     assert!(writes.count() >= 100, "{} writes, one in {period} ns", writes.count());
 }
@@ -328,14 +328,14 @@ fn nobody_is_held_back_for_reads_that_do_not_come() {
     let [_, writes] = load.run(Nanos::from_secs(2));
     assert!(writes.count() >= 500, "{} writes of 3 ms in 2 s", writes.count());
     assert_eq!(governed(load.driver.env(), "measuring"), 0);
-    // When reads come, they are measured first.
+    // When reads arrive, they are measured first.
     load.scene.loops = [1, 4];
     load.run(Nanos::from_secs(3));
     let base = governed(load.driver.env(), "read_base");
     assert!((us(75).0..us(120).0).contains(&base), "{base}");
 }
 
-/// Instances with writes that leave once in 10 ms, and with this many tokens.
+/// Instances with a period of bursts of 10 ms, and with this many tokens.
 fn bursts(instances: usize, tokens: u32) -> Fleet {
     let mut fleet = Fleet::new(instances, "adaptive=2");
     fleet.env.set_value(PERIOD, ms(10).0);

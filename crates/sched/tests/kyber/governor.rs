@@ -1,7 +1,6 @@
 //! The governor's rules without a device: 500 samples of chosen latencies per domain, and their effect on the tokens
-//! (`section8.rs` has the rules that the list names); and the governor and the instances against their twins under
-//! loads that last long enough for percentiles, for many reviews, and for `adaptive` to measure, to learn and to find
-//! that it has to measure anew.
+//! (`section8.rs` has the rules that the list names). Also the governor and the instances against their twins, under
+//! loads that last long enough for percentiles, many reviews, and several measurements of `adaptive`.
 
 use super::section8::{review, serve, serve_enough};
 use super::{TOKENS, factory, governed, ms, us};
@@ -22,7 +21,7 @@ fn in_bucket(bucket: u64) -> Nanos {
 
 #[test]
 fn during_congestion_each_percentile_has_its_factor() {
-    // From 64 tokens, in quarters: 1, 2, 3, 4, 5, 6, 7, 8.
+    // 64 tokens become 1 to 8 quarters of 64.
     for bucket in 0..8 {
         let mut d = driver("");
         d.env().set_tokens(0, 64);
@@ -113,8 +112,7 @@ fn others_bring_no_review() {
     assert_eq!(d.env().due(), Some(due));
 }
 
-/// Requests that trickle in: the numbers of the reviews, ten a second, at which there was a percentile of total
-/// latency.
+/// The numbers of the reviews, ten a second, with a percentile of total latency, for a few requests at a time.
 fn reviews_with_a_percentile(options: &str, reviews: usize) -> Vec<usize> {
     let mut d = driver(options);
     let mut found = Vec::new();
@@ -131,7 +129,7 @@ fn reviews_with_a_percentile(options: &str, reviews: usize) -> Vec<usize> {
 
 #[test]
 fn with_linux_quirks_a_trickle_is_judged_every_five_hundred_samples_and_otherwise_every_second() {
-    // Reviews are 100.1 ms apart; the second begins with the first one.
+    // Reviews are 100.1 ms apart, and the timeout of a second begins with the first one.
     assert_eq!(reviews_with_a_percentile("", 60), [10, 21, 32, 43, 54]);
     assert_eq!(reviews_with_a_percentile("linux_quirks=1", 120), [49, 99]);
 }
@@ -143,7 +141,7 @@ fn targets_take_effect_with_the_next_sample() {
     d.set("write_lat_nsec", 4_000);
     d.set("read_lat_nsec", 0);
     assert_eq!(d.env().values()[..3], [0, 4_000, 5_000_000_000]);
-    // One nanosecond a bucket, so every request is late.
+    // Buckets are one nanosecond wide, so every request is late.
     d.env().set_tokens(0, 64);
     serve_enough(&mut d, Op::Read, Nanos(9));
     review(&mut d);
@@ -262,7 +260,7 @@ fn run(seed: u64, options: &str) -> Happened {
         for d in [&mut policy, &mut twin] {
             d.advance(pause);
         }
-        // At least one request comes back, so that the run continues.
+        // At least one request completes, so that the run continues.
         let first = finished.first().map_or(policy.now(), |(when, _)| *when);
         let wait = first - policy.now();
         for d in [&mut policy, &mut twin] {
@@ -282,7 +280,7 @@ fn run(seed: u64, options: &str) -> Happened {
     happened
 }
 
-/// The same with drawn targets; every third seed keeps the defaults.
+/// Runs a seed with drawn targets. Every third seed keeps the defaults.
 fn run_with(seed: u64, options: &str) -> Happened {
     let mut rng = Rng::new(!seed);
     let mut target = || 30_000u64 << rng.below(12);

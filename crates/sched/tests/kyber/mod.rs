@@ -1,8 +1,8 @@
-//! `kyber` against `spec/kyber.md`: section 8 line by line, the governor by itself and against its twin, and the
-//! promises of `adaptive` in `doc/kyber.md`.
+//! `kyber` against `spec/kyber.md`: section 8 line by line, the governor alone and against its twin, and the promises
+//! of `adaptive` in `doc/kyber.md`.
 //!
 //! This file has one instance, or several that share tokens ([`Fleet`]), and closed loops of readers and writers at a
-//! device with a latency that depends on its load, in virtual time ([`Load`]).
+//! device whose latency depends on its load, in virtual time ([`Load`]).
 
 mod adaptive;
 mod governor;
@@ -137,7 +137,7 @@ impl Fleet {
 /// A device and its load.
 #[derive(Clone, Copy)]
 pub struct Scene {
-    /// Requests that it works on at once.
+    /// The number of requests that it works on at a time.
     pub ways: usize,
     /// Service time of a read and of a write, plus or minus a quarter.
     pub service: [Nanos; 2],
@@ -195,7 +195,7 @@ impl Load {
         }
     }
 
-    /// Runs the load for `span`; returns the completions, by operation.
+    /// Runs the load for `span`. Returns the completions, by operation.
     pub fn run(&mut self, span: Nanos) -> [Seen; 2] {
         let end = self.driver.now() + span;
         let mut seen = [Seen::default(), Seen::default()];
@@ -226,7 +226,7 @@ impl Load {
         }
     }
 
-    /// Hands the picked requests to the device; returns the latest time to ask the policy again, if it gives one.
+    /// Hands the picked requests to the device. Returns the latest time to ask the policy again, if it gives one.
     fn dispatch(&mut self) -> Option<Instant> {
         loop {
             let rq = match self.driver.pick() {

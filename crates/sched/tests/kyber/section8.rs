@@ -1,7 +1,7 @@
-//! Section 8, "How to test this", line by line. The engine's tests show that no wake-up is lost between threads (line
-//! 2); the policy's half of it is here. Also the bound that `doc/kyber.md` promises, under loads drawn to strain it,
-//! many owners, and new requests at the head; and plugs that leave in one step: which ones do, and the state that they
-//! leave behind. That they leave as they would one by one is shown by the comparison with the twin.
+//! Section 8, "How to test this", line by line. Of line 2, that no wake-up is lost between threads, the policy's part
+//! is here, and the engine's in its own tests. Also the bound that `doc/kyber.md` promises, under loads drawn to strain
+//! it, many owners, and new requests at the head. Also plugs that leave in one step, and the state that they leave
+//! behind. The comparison with the twin shows that they leave in the order of single requests.
 
 use super::{Fleet, NR_REQUESTS, OPS, TOKENS, driver, factory, governed, ms, owned, us};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Nanos, Op, Owner, RequestId, Rng};
@@ -9,7 +9,7 @@ use blkmq_sched::testkit::{Checked, Driver, LocalEnv};
 use blkmq_sched::{Admission, At, Cx, Fresh, Options, Pick, Requests, Scheduler, Used};
 use std::collections::BTreeMap;
 
-/// Letters of the next `n` requests, each of which completes at once and is followed by another of its domain.
+/// Letters of the next `n` requests, each of which completes immediately and is followed by another of its domain.
 fn turns(d: &mut Driver, n: usize) -> String {
     let next = |d: &mut Driver| {
         let rq = d.issue();
@@ -48,7 +48,7 @@ fn s8_01_all_hardware_queues_together_have_no_more_in_the_device_than_there_are_
             let nth = rng.below(instances as u64) as usize;
             match rng.below(5) {
                 0 | 1 if fleet.held(nth) < 900 => {
-                    // In proportion to the tokens.
+                    // Operations are drawn in proportion to the tokens.
                     let op = match rng.below(29) {
                         0..16 => Op::Read,
                         16..24 => Op::Write,
@@ -79,8 +79,7 @@ fn s8_02_a_token_that_one_hardware_queue_gives_back_is_there_for_another() {
     fleet.env.set_tokens(0, 1);
     let [a, b] = [0, 1].map(|nth| fleet.insert(nth, Op::Read).expect("a slot is free"));
     assert_eq!(fleet.pick(0), Pick::Issue(a));
-    // A refused instance says so, and keeps saying so; without requests of its own in the device it has no other
-    // answer.
+    // A refused instance without requests in the device gives this answer each time.
     assert_eq!(fleet.pick(1), Pick::WaitToken);
     assert_eq!(fleet.pick(1), Pick::WaitToken);
     fleet.complete(a);
@@ -124,7 +123,7 @@ fn s8_04_a_domain_without_tokens_is_passed_over_and_goes_on_merging() {
     let io = IoMeta::new(Op::Read, 16, 8);
     assert!(reads.iter().all(|rq| d.may_merge(*rq, &io)));
     d.grow_back(reads[1], 8);
-    // With a token everything is staged, and merging ends.
+    // With a token all requests are staged, and merging ends.
     d.env().set_tokens(0, 1);
     assert_eq!(d.issue(), reads[0]);
     assert_eq!((d.shown("read_waiting"), d.shown("read_staged")), (0, 1));
@@ -174,7 +173,7 @@ fn s8_06_buckets_are_quarters_of_the_target() {
     assert_eq!(found, [0, 0, 0, 1, 3, 4, 6, 7].map(|bucket| (bucket, bucket)));
 }
 
-/// Serves `n` requests of an operation, each of which takes `latency` at the device, all at once.
+/// Serves `n` requests of an operation at the same time, each of which takes `latency` at the device.
 pub fn serve(d: &mut Driver, op: Op, n: usize, latency: Nanos) {
     fill(d, op, n);
     let issued = issue_all(d);
@@ -212,7 +211,7 @@ fn s8_07_congestion_takes_tokens_from_those_with_latency_to_spare() {
     assert_eq!(d.env().tokens(), TOKENS);
     review(&mut d);
     assert_eq!(d.env().tokens(), [128, 128, 64, 16]);
-    // Again, without any reads: their remembered percentile is used up.
+    // The same without reads, whose remembered percentile is used up.
     serve_enough(&mut d, Op::Write, ms(20));
     review(&mut d);
     assert_eq!(d.env().tokens(), [128, 128, 64, 16]);
@@ -259,8 +258,8 @@ fn s8_09_a_percentile_needs_five_hundred_samples_or_a_second() {
         review(&mut d);
         assert_eq!(remembered(&d), expected, "{samples} after half a second");
     }
-    // The second runs from the review that first looked; the next one comes a nanosecond before its end, or at its
-    // end.
+    // The timeout of a second begins with the review that first looked. The next review is a nanosecond before its end,
+    // or at its end.
     for (wait, expected) in [(ms(898).0 - 1, 8), (ms(898).0, 3)] {
         let mut d = driver("");
         serve(&mut d, Op::Read, 9, ms(2));
@@ -407,7 +406,7 @@ fn shown(d: &Driver, domain: usize, what: &str) -> u64 {
     d.shown(&format!("{}_{what}", ["read", "write", "discard", "other"][domain]))
 }
 
-/// Picks a request and checks that its wait was within the bound; returns its domain, and its wait in percent of the
+/// Picks a request and checks that its wait was within the bound. Returns its domain, and its wait in percent of the
 /// bound.
 fn pick(d: &mut Driver, waiting: &mut BTreeMap<RequestId, Waiting>) -> Option<(usize, u64)> {
     let before =
@@ -464,7 +463,7 @@ fn a_domain_that_has_tokens_is_picked_from_in_any_26_picks() {
         let mut since = [0; 4];
         for _ in 0..2_000 {
             let domain = rng.below(4) as usize;
-            // Bursts, so that domains run dry and turns end early.
+            // Requests arrive in bursts, so that domains run empty and turns end early.
             let burst = if d.held().len() < 200 && rng.chance(1, 8) { rng.below(40) } else { 0 };
             for _ in 0..burst {
                 d.insert(OPS[domain], 0);
@@ -501,7 +500,7 @@ impl Alone {
         }
     }
 
-    /// Does a plug of `metas` leave in one step, while this many async requests have tags?
+    /// Returns whether a plug of `metas` leaves in one step, while this many async requests have tags.
     fn leaves(&mut self, metas: &[IoMeta], unsynced: u32) -> bool {
         let ids: Vec<RequestId> =
             metas.iter().map(|meta| self.requests.alloc(*meta).expect("a slot is free")).collect();
@@ -574,7 +573,7 @@ fn async_requests_of_a_plug_have_three_quarters_of_the_tags_and_no_more() {
     assert!(alone.leaves(&sync, 12), "no submitter waits behind async I/O");
 }
 
-/// Turns have 16 reads and 8 writes, whether these come one by one or in plugs.
+/// Turns have 16 reads and 8 writes, whether they arrive one by one or in plugs.
 #[test]
 fn turns_go_on_through_plugs() {
     let mut d = driver("");

@@ -1,5 +1,6 @@
-//! `kyber`, written from its page: a vector of waiting requests, and a governor that keeps every sample; for `adaptive`, its
-//! additional state, the changes of tokens, and the verdict of a review about reads with its effect on bursts.
+//! `kyber`, written from its page: a vector of waiting requests, and a governor that keeps every sample; for
+//! `adaptive`, its additional state, the changes of tokens, and the verdict of a review about reads with its effect on
+//! bursts.
 //!
 //! The counters and the shared state are the twin's own: its governor turns counts back into samples and sorts those.
 

@@ -7,8 +7,8 @@
 //!
 //! This module knows neither requests nor the meaning of a queue. The calls in their order: [`attach`] a queue,
 //! [`set_budget`] and [`activate`] it when it has requests, [`pick`], [`serve`] once for each request, and at the end
-//! of the slot [`requeue`] or [`deactivate`] it and [`end_slot`]. Only [`add_level`] allocates. There are as many
-//! levels as groups are nested; every call is O(levels * log entities).
+//! of the slot [`requeue`] or [`deactivate`] it and [`end_slot`]. Only [`add_level`] allocates. Every call is
+//! O(levels * log entities), where levels are those of nested groups.
 //!
 //! [`attach`]: Wf2q::attach
 //! [`set_budget`]: Wf2q::set_budget
@@ -42,18 +42,18 @@ pub enum When {
 /// The time from which a queue that becomes active has a claim to service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum From {
-    /// From now on.
+    /// From the present virtual time.
     Now,
-    /// From its last finishing time, if that is in the past: it was away only for a moment.
+    /// From its last finishing time, if that is in the past: it was idle only for a moment.
     WhereItStopped,
 }
 
 /// The memory of a queue that is taken off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keep {
-    /// The service it has had ahead of its share is remembered, for as long as it is ahead.
+    /// Its service ahead of its share is remembered, for as long as it is ahead.
     Lead,
-    /// Nothing is remembered.
+    /// No service is remembered.
     Nothing,
 }
 
@@ -138,14 +138,14 @@ impl Wf2q {
         self.all[queue as usize] = Entity { wanted_class: class, ..new };
     }
 
-    /// An entity has been served; also forgets one idle entity after its finishing time.
+    /// Moves a queue that is neither active nor in service to another level. Its past is forgotten.
     pub fn move_to(&mut self, queue: u32, level: u32) {
         self.forget(queue);
         self.all[queue as usize].level = level;
     }
 
-    /// Sets class and weight of a queue; `raised` is the factor of its raising, which `weight` contains. The class
-    /// counts from its next activation, the weight also from the next time it is requeued.
+    /// Sets class and weight of a queue. `raised` is the factor of its raising, which `weight` contains. The class
+    /// takes effect at its next activation, the weight also when it is next requeued.
     pub fn want(&mut self, queue: u32, class: Class, weight: u32, raised: u32) {
         let entity = &mut self.all[queue as usize];
         (entity.wanted_class, entity.wanted, entity.raised) = (class, weight, raised);
@@ -278,20 +278,20 @@ impl Wf2q {
 }
 
 impl Wf2q {
-    /// A queue has requests, and the budget that it has been given.
+    /// Activates a queue that has requests and a budget.
     pub fn activate(&mut self, queue: u32, from: From, now: Instant) {
         self.put(queue, from);
         self.propagate(queue, When::Waiting, false, now);
     }
 
-    /// A queue continues with its budget: if it was in service, from the end of the service it received.
+    /// Puts a queue back with its budget: if it was in service, from the end of the service that it received.
     pub fn requeue(&mut self, queue: u32, when: When, now: Instant) {
         let always = self.is_serving(queue);
         self.put(queue, From::Now);
         self.propagate(queue, when, always, now);
     }
 
-    /// A queue has no more requests. Groups that become empty follow.
+    /// Takes off a queue without requests, and groups that become empty with it.
     pub fn deactivate(&mut self, queue: u32, keep: Keep, when: When, now: Instant) {
         let (mut e, mut keep) = (queue, keep);
         loop {
@@ -356,7 +356,7 @@ impl Wf2q {
         }
     }
 
-    /// A queue, in service or not, has been served this many sectors.
+    /// Counts service of a queue, in service or not, in sectors.
     #[inline]
     pub fn serve(&mut self, queue: u32, sectors: u64) {
         let mut e = queue;
@@ -371,7 +371,7 @@ impl Wf2q {
         }
     }
 
-    /// The slot of `queue` is over: no entity is in service.
+    /// Ends the slot of `queue`: no entity is in service.
     pub fn end_slot(&mut self, queue: u32) {
         let mut e = queue;
         loop {
@@ -436,7 +436,7 @@ impl Wf2q {
         tree.reweigh(entity);
         entity.finish = entity.finish_after(entity.budget);
         if shifted && after(tree.vtime, entity.finish) {
-            // The entity is behind; it must not be served for long before all others.
+            // The entity is behind, and must not be served for long before all others.
             let by = tree.vtime.wrapping_sub(entity.finish) / u64::from(entity.raised);
             entity.start = entity.start.wrapping_add(by);
             entity.finish = entity.finish.wrapping_add(by);
@@ -479,7 +479,7 @@ impl Wf2q {
         true
     }
 
-    /// `e` has been put on a tree: updates the levels above, as far as the change matters there, or on all levels if
+    /// Updates the levels above `e`, which has been put on a tree: as far as the change matters, or all levels if
     /// `always`.
     fn propagate(&mut self, e: u32, when: When, always: bool, now: Instant) {
         let mut e = e;

@@ -2,10 +2,10 @@
 //! entities that compete for service (queues or groups, with their timestamps); and the tree that has them in order of
 //! their finishing times, each with the earliest start below it. The parent module connects the levels.
 //!
-//! An entity does arithmetic on virtual time and knows nothing of trees. The tree is a treap that is threaded through
-//! the entities themselves: an entity is in one tree at a time. The heights that keep it shallow are hashes of the
-//! sequence number that each entity gets as it enters, so that the same calls make the same tree. All operations are
-//! O(log n) as long as the sequence numbers are not chosen by an adversary.
+//! An entity does arithmetic on virtual time and knows no trees. The tree is a treap that is threaded through the
+//! entities: an entity is in one tree at a time. The heights that keep it shallow are hashes of the sequence number
+//! that each entity gets when it enters, so the same calls make the same tree. All operations are O(log n), unless an
+//! adversary chooses the sequence numbers.
 
 use blkmq_core::{Instant, Nanos};
 
@@ -71,7 +71,7 @@ impl ServiceTree {
         self.wsum -= u64::from(entity.weight);
     }
 
-    /// The wanted weight of the entity comes into force.
+    /// Puts the wanted weight of the entity into force.
     pub(super) fn reweigh(&mut self, entity: &mut Entity) {
         if entity.tracked {
             self.wsum = self.wsum - u64::from(entity.weight) + u64::from(entity.wanted);
@@ -79,7 +79,7 @@ impl ServiceTree {
         entity.weight = entity.wanted;
     }
 
-    /// An entity has been served; also forgets one idle entity whose finishing time has passed.
+    /// Counts service of an entity, in sectors. Also forgets one idle entity whose finishing time has passed.
     #[inline]
     pub(super) fn served(&mut self, all: &mut [Entity], sectors: u64) {
         self.vtime = self.vtime.wrapping_add(delta(sectors, self.wsum));
@@ -94,8 +94,8 @@ impl ServiceTree {
         }
     }
 
-    /// The entity to be served next. If none has started yet, virtual time is taken as the earliest start; with
-    /// `advance`, it is set to that.
+    /// The entity to be served next; [`NIL`] if none is active. If none has started, virtual time counts as the
+    /// earliest start, and is set to that with `advance`.
     fn look_up(&mut self, all: &mut [Entity], advance: bool) -> u32 {
         if self.active == NIL {
             return NIL;
@@ -113,13 +113,13 @@ impl ServiceTree {
 #[derive(Clone, Debug)]
 pub(super) struct Level {
     pub(super) trees: [ServiceTree; 3],
-    /// The entity that would be served next; updated at every change.
+    /// The entity that would be served next, updated at every change.
     pub(super) next: u32,
     /// The entity in service.
     pub(super) serving: u32,
     /// Members of active trees.
     pub(super) active: u32,
-    /// The time at which the idle class last had its turn, or had no use for one.
+    /// The time at which the idle class last had its turn, or needed none.
     pub(super) idle_turn: Instant,
     /// Whether this is a level, and not a free place in the table.
     pub(super) exists: bool,
@@ -140,7 +140,8 @@ impl Level {
         &mut self.trees[class as usize]
     }
 
-    /// Looks through the classes in their order. `expiring`: the entity in service is about to leave.
+    /// Looks for the next entity through the classes in their order. With `expiring`, the entity in service is about to
+    /// leave.
     pub(super) fn look_up(&mut self, all: &mut [Entity], expiring: bool, now: Instant) -> u32 {
         let advance = expiring || self.serving == NIL;
         if now >= self.idle_turn + IDLE_TURN {
@@ -190,7 +191,7 @@ pub const fn after(a: u64, b: u64) -> bool {
     (a.wrapping_sub(b) as i64) > 0
 }
 
-/// The later of the two.
+/// Returns the later one of two virtual times.
 #[inline]
 pub(super) const fn later(a: u64, b: u64) -> u64 {
     if after(a, b) { a } else { b }
@@ -203,7 +204,7 @@ pub enum Class {
     Realtime = 0,
     /// The default; groups always have this class.
     BestEffort = 1,
-    /// Served when no other class has requests, and once in a while.
+    /// Served when no other class has requests, and for one turn after 200 ms without one.
     Idle = 2,
 }
 
@@ -241,7 +242,7 @@ pub(super) struct Entity {
     pub(super) budget: u64,
     /// The service of this slot that is not part of its timestamps yet.
     pub(super) service: u64,
-    /// The weight that it will have from the next time it enters the active tree.
+    /// The weight that takes effect when it next enters the active tree.
     pub(super) wanted: u32,
     /// The factor by which the weight is raised; `weight` contains it.
     pub(super) raised: u32,
@@ -313,7 +314,7 @@ fn mend(all: &mut [Entity], node: u32) {
     all[node as usize].min_start = least;
 }
 
-/// Inserts `new` into the tree at `root`; returns the new root.
+/// Inserts `new` into the tree at `root`. Returns the new root.
 pub(super) fn insert(all: &mut [Entity], root: u32, new: u32) -> u32 {
     all[new as usize].height = height(all[new as usize].seq);
     let Entity { start, height, .. } = all[new as usize];
@@ -338,7 +339,7 @@ pub(super) fn insert(all: &mut [Entity], root: u32, new: u32) -> u32 {
     root
 }
 
-/// Removes `gone` from the tree at `root`, which contains it; returns the new root.
+/// Removes `gone` from the tree at `root`, which contains it. Returns the new root.
 pub(super) fn remove(all: &mut [Entity], root: u32, gone: u32) -> u32 {
     assert!(root != NIL, "an entity is not in the tree that it says");
     if root == gone {
@@ -373,7 +374,7 @@ fn split(all: &mut [Entity], root: u32, pivot: u32) -> (u32, u32) {
     }
 }
 
-/// Joins two trees; all of `left` is before all of `right`.
+/// Joins two trees, of which all of `left` is before all of `right`.
 fn join(all: &mut [Entity], left: u32, right: u32) -> u32 {
     if left == NIL || right == NIL {
         return if left == NIL { right } else { left };

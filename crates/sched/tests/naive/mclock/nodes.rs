@@ -274,8 +274,8 @@ impl Nodes {
         if name == ROOT { 0 } else { 1 + self.depth(self.all[&name].parent) }
     }
 
-    /// Brings every node in line with its requests and members, the deepest first. If a request of a group came of which
-    /// the device has others, that `is_busy`.
+    /// Brings every node in line with its requests and members, the deepest first. If a request of a group came of
+    /// which the device has others, that `is_busy`.
     pub(super) fn settle(&mut self, now: u64, is_busy: bool, full: impl Fn(GroupIndex) -> bool) {
         let mut names: Vec<Name> = self.all.keys().copied().collect();
         names.sort_by_key(|name| std::cmp::Reverse(self.depth(*name)));
