@@ -5,12 +5,17 @@
 //! cargo run --release -p blkmq-uring --example futures -- threads:FILE,direct=0 1 7
 //! ```
 //!
-//! Beside io_uring (`FILE` or `uring:FILE`, with the device's parameters) it is a bare ring, the least that a program can do: one
-//! thread, a registered file, `submit_and_wait`. At depth 1 it is also a ring whose descriptor a task of the runtime watches,
-//! `watched ring`: the least that a future can do. Beside `threads:FILE` it is tokio's `spawn_blocking`, with a `pread` for each
-//! read, by as many tasks. On our side as many tasks as the depth await one read each, on a runtime with two workers: `worker`
-//! is a reactor on that runtime, `thread` one with a thread of its own. The sides run in turns. A line has the rate of each and
-//! the CPU time of the whole process for an I/O; the last lines have the medians of the ratios to the other way in the same
+//! The other ways are
+//!
+//! - beside io_uring (`FILE` or `uring:FILE`, with the device's parameters) a bare ring, the least that a program can
+//!   do: one thread, a registered file, `submit_and_wait`;
+//! - at depth 1 also `watched ring`, a ring whose descriptor a task of the runtime watches: the least that a future can
+//!   do;
+//! - beside `threads:FILE` tokio's `spawn_blocking` with a `pread` for each read, by as many tasks.
+//!
+//! On our side as many tasks as the depth await one read each, on a runtime with two workers: `worker` is a reactor on
+//! that runtime, `thread` one with a thread of its own. The sides run in turns. A line has the rate of each and the CPU
+//! time of the whole process for an I/O. The last lines have the medians of the ratios to the other way in the same
 //! round.
 
 use std::error::Error;
@@ -57,11 +62,11 @@ mod linux {
     const BLOCK: usize = 4096;
     const WORKERS: usize = 2;
 
-    /// What one run has measured.
+    /// The figures of one run.
     #[derive(Clone, Copy)]
     struct Figures {
         iops: f64,
-        /// Microseconds of the process for an I/O.
+        /// CPU time of the process for an I/O, in microseconds.
         cpu: f64,
     }
 
@@ -186,7 +191,7 @@ mod linux {
                         .offset(rng.below(blocks) * BLOCK as u64)
                         .build()
                         .user_data(at as u64);
-                    // SAFETY: the buffer outlives the loop, which ends when every read has come back.
+                    // SAFETY: the buffer outlives the loop, which ends when every read has completed.
                     unsafe { ring.submission().push(&read) }?;
                 }
             }
@@ -201,7 +206,8 @@ mod linux {
         meter.figures(done)
     }
 
-    /// A task that submits a read to a ring of its own and waits for the runtime to find the ring's descriptor readable.
+    /// A task that submits a read to a ring of its own and waits for the runtime to find the ring's descriptor
+    /// readable.
     fn watched_ring(runtime: &Runtime, file: File, seconds: u64, seed: u32) -> Result<Figures> {
         let blocks = file.metadata()?.len() / BLOCK as u64;
         let file = Arc::new(file);
@@ -231,7 +237,7 @@ mod linux {
             let read = opcode::Read::new(Fixed(0), address, BLOCK as u32)
                 .offset(rng.below(blocks) * BLOCK as u64)
                 .build();
-            // SAFETY: the buffer outlives the loop, which ends when the read has come back.
+            // SAFETY: the buffer outlives the loop, which ends when the read has completed.
             unsafe { ring.get_mut().submission().push(&read) }.expect("there is room for one");
             ring.get_ref().submit()?;
             let completion = loop {
@@ -272,7 +278,7 @@ mod linux {
         run(runtime, depth, seconds, |nth, over| reads(disk.clone(), over, blocks, seed | nth))
     }
 
-    /// As many tasks as `depth`, each of which counts its reads until it is over.
+    /// Runs `depth` tasks, each of which counts its reads until the time is over.
     fn run<T: Future<Output = u64> + Send + 'static>(
         runtime: &Runtime,
         depth: usize,
@@ -292,7 +298,7 @@ mod linux {
         meter.figures(done)
     }
 
-    /// A task of tokio's own means: one read after the other, each on a thread for blocking calls.
+    /// A task by tokio alone: one read after the other, each on a thread for blocking calls. Returns their number.
     async fn preads(file: Arc<File>, over: Arc<AtomicBool>, blocks: u64, seed: u64) -> u64 {
         let (mut rng, mut buffer, mut done) = (Rng::new(seed), AlignedBuf::new(BLOCK), 0);
         while !over.load(Ordering::Relaxed) {

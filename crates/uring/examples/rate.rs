@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The first argument is `PATH[,KEY=VALUE]...` with the device's parameters, the second the seconds for each of the
-//! four runs. One thread submits and waits, as one job of fio does; buffers are registered.
+//! four runs. One thread submits and waits, like one job of fio. Buffers are registered.
 
 #![forbid(unsafe_code)]
 

@@ -1,37 +1,37 @@
-//! [`Place`]: where the submitter that owns a ring sleeps, and how other threads call it.
+//! [`Place`]: the place where the owner of a ring sleeps, and the means by which other threads wake it.
 //!
-//! The sleeper waits in the kernel for a completion in its ring, with the call by which it would submit. So a completion
-//! wakes the thread that waits for it, and no other. A call is a write to an eventfd that the ring polls: it becomes a
-//! completion as well, of which the pump takes notice like of any other.
+//! The owner sleeps in `io_uring_enter` on its ring, the call by which it also submits. So a completion wakes the
+//! thread that waits for it, and no other. A *call* of another thread is a write to an eventfd that the ring polls. It
+//! becomes a completion, which the pump takes like any other.
 //!
-//! The kernel handles the polls of a ring in the thread that asked for them. So the poll belongs to the thread that
-//! sleeps in the ring, and is asked for again when another thread sleeps there. A thread that sleeps on the ring's
-//! [descriptor](Berth::fd) is woken by the completion, whichever thread handles it: the poll of any living thread will
-//! do. So a task that moves between the threads of an executor does not move the poll.
+//! The kernel handles a poll of a ring in the thread that added it. So the poll belongs to the thread that sleeps in
+//! the ring, and is added again when another thread sleeps there. A thread that sleeps on the ring's
+//! [descriptor](Berth::fd) is woken by the completion, whichever thread handles it, so the poll of any living thread is
+//! enough. A task that moves between the threads of an executor does not move the poll.
 //!
 //! # No lost call
 //!
-//! The eventfd is never read, so from its first write on a new poll finds it readable: a call may be noticed
-//! twice, and never not at all. A poll that has ended (with its thread, or for want of room) leaves a completion, which ends
-//! every kind of sleep, and is asked for again in the turn that finds its end. A sleeper in the ring whose thread has not
-//! asked for the poll does not sleep, and its next turn asks; so does a sleeper on the descriptor before the first
+//! The eventfd is never read, so a new poll finds it readable after the first write: a call may be seen twice, but is
+//! always seen. A poll that has ended (with its thread, or for lack of room) leaves a completion, which ends every kind
+//! of sleep. The turn that finds this completion adds the poll again. A sleeper in the ring whose thread has not added
+//! the poll does not sleep, and its next turn adds it. The same holds for a sleeper on the descriptor before the first
 //! poll.
 //!
-//! A call reaches a sleeper on the descriptor when the thread of the poll runs next: the kernel interrupts a thread that
-//! computes, and wakes one that sleeps, for long enough to handle the poll.
+//! A call reaches a sleeper on the descriptor when the thread of the poll next runs: the kernel interrupts a running
+//! thread, and wakes a sleeping one for as long as handling the poll takes.
 //!
-//! A turn of another thread takes completions from the ring, a call among them. The sleeper may be on its way to the
-//! kernel, and relies on the call: the thread that made it has learnt that the sleeper parks, and no other thread will.
-//! So a turn that takes a call to another thread calls once more.
+//! A turn of another thread takes completions from the ring, and a call may be among them. The sleeper may be about to
+//! enter the kernel, and relies on the call: the caller has taken the sleeper's mark, so no other thread will call. So
+//! a turn that takes a call for another thread makes the call again.
 //!
 //! # One system call for a submission and a sleep
 //!
 //! While the owner waits, its own turns leave entries in the submission queue, and its sleep submits them. A turn of
-//! any thread that finds some left submits them, so they stay there no longer than the owner is awake and waits; the end
+//! any thread that finds such entries submits them, so they stay there only while the owner is awake and waits. The end
 //! of the wait submits them, too.
 //!
-//! All words are hints by which turns and sleeps agree: they are written under the pump's run or by the owner, and a late
-//! look costs a turn more. The words `waits` and `left` matter to the owner's thread alone, which writes them.
+//! All words are hints between turns and sleeps. They are written under the pump's run or by the owner, and a stale
+//! value costs one more turn. The words `waits` and `left` are used by the owner's thread alone, which writes them.
 
 use crate::ring::Ring;
 use crate::sys;
@@ -46,50 +46,49 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The number of the completion that says that a poll has been ended; those of requests are smaller, and those of polls
-/// larger.
+/// The number of the completion of a poll's removal. Those of requests are smaller, and those of polls larger.
 const ENDED: u64 = 1 << 32;
 
-/// The ends that sleepers and callers have of a place.
+/// The state that pump, sleepers and callers share.
 struct Shared {
-    /// A share in the ring.
+    /// A descriptor of the ring.
     ring: OwnedFd,
     event: EventFd,
-    /// The thread that wants the poll to be its own.
+    /// The thread that sleeps here, and needs the poll to be its own; [`NONE`] before the first sleep.
     sleeper: AtomicUsize,
-    /// The thread that asked for the poll; none before the first sleep.
+    /// The thread that added the poll; [`NONE`] before the first sleep.
     polls: AtomicUsize,
-    /// The thread that waits here, asleep or awake; none while the owner does something else.
+    /// The thread that waits here, asleep or awake; [`NONE`] while the owner does not wait.
     waits: AtomicUsize,
-    /// Entries that this thread's turns have left in the submission queue, for its sleep to submit.
+    /// The number of entries that turns of the owner have left in the submission queue, for its sleep to submit.
     left: AtomicU32,
 }
 
 const NONE: usize = 0;
 
-/// Added to the number of a sleeper that sleeps on the descriptor: any living thread may poll for it.
+/// Added to the number of a sleeper on the descriptor, for which any living thread may poll.
 const ON_DESCRIPTOR: usize = 1;
 
-/// A number for the calling thread that no other living thread has; even.
+/// An even number for the calling thread that no other living thread has.
 fn this_thread() -> usize {
     thread_local!(static PLACE: u64 = const { 0 });
     PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
 
-/// The pump's end of a place.
+/// The pump's side of a place.
 pub(crate) struct Place {
     shared: Arc<Shared>,
-    /// The number of the poll; no earlier one had it.
+    /// The number of the poll, which no earlier one had.
     poll: u64,
     /// This turn has taken a call.
     called: bool,
 }
 
-/// The sleeper's and the callers' end.
+/// The side of the sleeper and of callers.
 struct Bed(Arc<Shared>);
 
 impl Place {
-    /// For the owner of `ring`.
+    /// A place for the owner of `ring`.
     pub(crate) fn new(ring: &Ring) -> io::Result<Self> {
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let ring = ring.fd().try_clone_to_owned()?;
@@ -103,9 +102,9 @@ impl Place {
         Box::new(Bed(Arc::clone(&self.shared)))
     }
 
-    /// In a turn, after its last [`notice`](Self::notice): has `ring` poll for calls to the thread that sleeps here, if
-    /// that is the calling one and needs it, and passes calls on if another thread does. Returns whether there is something
-    /// to submit.
+    /// Adds the poll if the calling thread sleeps here and needs it, and passes a call on if another thread sleeps
+    /// here. To be called in a turn after its last [`notice`](Self::notice). Returns whether there is something to
+    /// submit.
     #[inline]
     pub(crate) fn attend(&mut self, ring: &mut Ring) -> bool {
         let Shared { sleeper, polls, .. } = &*self.shared;
@@ -122,8 +121,8 @@ impl Place {
         wanted
     }
 
-    /// Leaves entries in the submission queue to the sleep of the calling thread, if that waits here. False if they are to
-    /// be submitted now.
+    /// Leaves entries in the submission queue for the sleep of the calling thread, if it waits here. Returns false if
+    /// they are to be submitted immediately.
     #[inline]
     pub(crate) fn leave(&self, entries: u32) -> bool {
         let waits = self.shared.waits.load(Ordering::Relaxed) == this_thread();
@@ -139,7 +138,7 @@ impl Place {
         self.shared.left.load(Ordering::Relaxed) > 0
     }
 
-    /// All entries have been submitted.
+    /// Notes that all entries have been submitted.
     #[inline]
     pub(crate) fn take_left(&self) {
         if self.has_left() {
@@ -150,7 +149,7 @@ impl Place {
     #[cold]
     fn poll(&mut self, ring: &mut Ring) {
         if self.poll > ENDED {
-            // The poll may have ended already; then this finds none.
+            // If the poll has ended, this has no effect.
             ring.forget_poll(self.poll, ENDED);
         }
         self.poll += 1;
@@ -158,8 +157,8 @@ impl Place {
         self.shared.polls.store(this_thread(), Ordering::Relaxed);
     }
 
-    /// Takes notice of a completion that is no request's: `None` if it is one, else whether there is something to
-    /// submit.
+    /// Takes a completion of a poll. Returns whether there is something to submit; `None` if the completion is of a
+    /// request.
     #[inline]
     pub(crate) fn notice(&mut self, completion: &cqueue::Entry, ring: &mut Ring) -> Option<bool> {
         let number = completion.user_data();
@@ -177,29 +176,29 @@ impl Place {
 
 impl Shared {
     fn call(&self) {
-        // Fails only at a count of 2^64 - 2, which no program reaches.
+        // This fails only at a count of 2^64 - 2, which no program reaches.
         let _ = self.event.write(1);
     }
 }
 
 impl Bed {
-    /// Returns whether the poll is the calling thread's. If not, its next turn asks for it.
+    /// Returns whether the poll is the calling thread's. If not, its next turn adds it.
     fn owns_poll(&self) -> bool {
         let me = this_thread();
         self.0.sleeper.store(me, Ordering::Relaxed);
         self.0.polls.load(Ordering::Relaxed) == me
     }
 
-    /// Submits the entries that the calling thread's turns have left, and waits for `least` completions.
+    /// Submits the entries that turns of the calling thread have left, and waits for `least` completions, for `left` at
+    /// most.
     fn enter(&self, least: u32, left: Option<Nanos>) {
         let limit = left.map(|Nanos(ns)| Timespec::from(Duration::from_nanos(ns)));
         let entries = self.0.left.load(Ordering::Relaxed);
         let ring = self.0.ring.as_raw_fd();
-        // SAFETY: the entries are those of requests in places, which keep the memory as for any submission, or point to
-        // none.
+        // SAFETY: the entries are of requests in places, which keep the memory as for any submission, or point to none.
         let entered = unsafe { sys::enter(ring, entries, least, limit.as_ref()) };
-        // Otherwise the kernel lacks memory, or another thread has submitted them: the next turn looks. That the time is
-        // over, or a signal came, is said only where nothing was submitted.
+        // Otherwise the kernel lacks memory, or another thread has submitted the entries, and the next turn looks. The
+        // kernel reports a timeout or a signal only if it has submitted nothing.
         if entries > 0 && entered.is_ok_and(|taken| taken == entries) {
             self.0.left.store(0, Ordering::Relaxed);
         }

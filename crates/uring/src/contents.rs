@@ -1,10 +1,9 @@
 //! The contents of a file before it is a device: laying it out, its holes, and the images of virtual machines.
 //!
-//! A file of a given size is laid out as fio does it: written through, not left sparse, because a hole is read without
-//! access to the disk. Holes are those of SEEK_HOLE and SEEK_DATA; behind the end of a file that has become shorter
-//! nothing is a hole: a reader has to meet the error. Images are known by the bytes with which their formats begin.
-//! Such a file holds a disk in a form of its own: a guest would find no partition there, and a write would ruin the
-//! image.
+//! A file of a given size is laid out as by fio: written in full, not sparse, because a hole is read without access to
+//! the disk. Holes are those of SEEK_HOLE and SEEK_DATA. Behind the end of a file that has become shorter there is no
+//! hole, so that a reader meets the error. Images are recognized by the first bytes of their formats. Such a file holds
+//! a disk in another form: a guest would find no partition in it, and a write would ruin the image.
 
 use crate::lock::{Access, LockError, lock};
 use crate::{OpenError, sys};
@@ -20,12 +19,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const MIB: u64 = 1 << 20;
 
-/// Creates `path`, or extends it, so that it has at least `bytes`, and waits until the added part is on the disk.
-/// Does nothing if it is large enough. A file that cannot be extended is restored, and one that was created by this
-/// call is removed.
+/// Creates `path`, or extends it, to at least `bytes`, and waits until the added part is on the disk. No effect if it
+/// is large enough. A file that cannot be extended is restored, and removed if this call created it.
 ///
-/// With `locking`, no other program may write to it during the call. Once `stop` is set, it ends as if the disk were
-/// full.
+/// With `locking`, no other program may write to it during the call. If `stop` is set, the call ends as if the disk
+/// were full.
 pub(crate) fn extend(
     path: &Path,
     bytes: u64,
@@ -41,7 +39,7 @@ pub(crate) fn extend(
     let mut file = opened.map_err(OpenError::file(path, "create"))?;
     if locking {
         match lock(&file, Access::Resize) {
-            // If locks are unsupported, the later open of the file reports it.
+            // Unsupported locks are reported when the file is opened for I/O.
             Ok(()) | Err(LockError::Unsupported) => {}
             Err(why) => return Err(OpenError::locked(path, Access::Resize, why)),
         }
@@ -54,7 +52,7 @@ pub(crate) fn extend(
     })
 }
 
-/// Writes random bytes from `at` on, so that neither the file system nor the disk can store less than was requested.
+/// Writes random bytes from `at` to `size`, so that neither the file system nor the disk can store less than that.
 fn fill(file: &mut File, mut at: u64, size: u64, stop: &AtomicBool) -> io::Result<()> {
     if at >= size {
         return Ok(());
@@ -75,13 +73,13 @@ fn fill(file: &mut File, mut at: u64, size: u64, stop: &AtomicBool) -> io::Resul
 }
 
 /// # Errors
-/// If the caller has asked for the end.
+/// `ECANCELED` if `stop` is set.
 fn go_on(stop: &AtomicBool) -> io::Result<()> {
     if stop.load(Ordering::Relaxed) { Err(Errno::ECANCELED.into()) } else { Ok(()) }
 }
 
-/// Reserves the space in the file system, where possible: a disk that has too little is not filled up first. The file
-/// does not become longer by this, so that an interrupted fill leaves no file that looks complete.
+/// Reserves the space in the file system, where possible, so that a disk with too little space is not filled first. The
+/// file does not become longer by this, so an interrupted fill leaves no file that looks complete.
 fn reserve(file: &File, at: u64, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
     loop {
         go_on(stop)?;
@@ -93,13 +91,13 @@ fn reserve(file: &File, at: u64, bytes: u64, stop: &AtomicBool) -> io::Result<()
     }
 }
 
-/// The place in `file` that `whence` means, from `at` on.
+/// The offset in `file` that lseek(2) finds with `whence`, from `at` on.
 pub(crate) fn seek(file: &File, at: u64, whence: Whence) -> nix::Result<u64> {
     let at = i64::try_from(at).map_err(|_| Errno::EINVAL)?;
     lseek64(file, at, whence).map(|found| found as u64)
 }
 
-/// The stretches of `range`: at least one, at most `most`. The last hole of the file ends with the last whole `block`.
+/// The stretches of `range`: at least one, at most `most`. The last hole of the file ends at its last whole `block`.
 pub(crate) fn of_file(
     file: &File,
     range: Range<u64>,
@@ -111,7 +109,7 @@ pub(crate) fn of_file(
     while at < range.end && extents.len() < most.max(1) {
         let data = match seek(file, at, Whence::SeekData) {
             Ok(data) => data.min(range.end),
-            // There is none behind: a hole to the end of the file.
+            // There is no data behind: a hole up to the end of the file.
             Err(Errno::ENXIO) => {
                 let end = seek(file, 0, Whence::SeekEnd)?;
                 let end = end - end % u64::from(block);
@@ -121,7 +119,7 @@ pub(crate) fn of_file(
                 }
                 end.min(range.end)
             }
-            // Not a file with holes.
+            // The file system has no holes.
             Err(Errno::EINVAL) => at,
             Err(error) => return Err(error.into()),
         };
@@ -141,7 +139,7 @@ pub(crate) fn of_file(
     Ok(extents)
 }
 
-/// Names of formats, the place of their marks, and the marks.
+/// Formats: name, offset of the magic bytes, and these bytes.
 const FORMATS: [(&str, usize, &[u8]); 9] = [
     ("qcow2", 0, b"QFI\xfb"),
     ("QED", 0, b"QED\0"),
@@ -154,7 +152,7 @@ const FORMATS: [(&str, usize, &[u8]); 9] = [
     ("Parallels", 0, b"WithoutFreeSpace"),
 ];
 
-/// A VHD of a fixed size has its mark in the last bytes only.
+/// The length of the footer of a VHD, in bytes. A VHD of a fixed size has its magic bytes only there.
 const FOOTER: u64 = 512;
 
 /// The name of the format of the image at `path`; `None` for every other file.
@@ -164,7 +162,7 @@ pub(crate) fn format_of(path: &Path) -> Option<&'static str> {
     format(&file, bytes)
 }
 
-/// The name of the format of an image; `None` for everything else, also for a file that cannot be read.
+/// The name of the format of an image; `None` for any other file, and for one that cannot be read.
 fn format(file: &File, bytes: u64) -> Option<&'static str> {
     let mut head = [0; 512];
     let read = file.read_at(&mut head, 0).ok()?;
@@ -194,7 +192,7 @@ mod tests {
         file.write_all_at(&[1; 65536], 256 * KIB).expect("it can be written");
         let all = of_file(&file, 0..1024 * KIB, 512, 9).expect("it can be asked");
         if all == [Extent { end: 1024 * KIB, is_hole: false }] {
-            // A file system without holes.
+            // The file system has no holes.
             return;
         }
         let expected = [(256 * KIB, true), (320 * KIB, false), (1024 * KIB, true)];
@@ -204,7 +202,7 @@ mod tests {
         assert_eq!(inside, [Extent { end: 310 * KIB, is_hole: false }]);
     }
 
-    /// Regression test: behind the end of a file that had been cut short there was a hole.
+    /// Behind the end of a file that was truncated there is no hole.
     #[test]
     fn a_hole_ends_with_the_file() {
         let file = tempfile::tempfile().expect("a file");

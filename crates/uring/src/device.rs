@@ -1,6 +1,6 @@
-//! [`UringDevice`]: an open file with its limits, from which hardware queues are made; [`JoinedFiles`]: several files as one
-//! device, with a ring that has all of them for each client; and [`Requests`]: requests of files as work for the
-//! threads of `blkmq-threads`, where io_uring is forbidden.
+//! [`UringDevice`]: an open file with its limits, from which hardware queues are made. [`JoinedFiles`]: several files
+//! as one device, with a ring for each client that has all of them. [`Requests`]: requests as work for the threads of
+//! `blkmq-threads`, where io_uring is forbidden.
 
 use crate::options::{DEFAULT_THREADS, Options};
 use crate::parts::{self, Files, Kind, Order, Part, ZeroBy};
@@ -33,7 +33,7 @@ use std::sync::atomic::AtomicBool;
 pub struct UringDevice {
     /// The properties that the engine must know.
     pub shape: DeviceShape,
-    /// Deviations from the options: one sentence each, for the user.
+    /// Deviations from the options, a sentence each, for the user.
     pub notes: Vec<String>,
     /// In the order of their places; at least one.
     parts: Vec<Part>,
@@ -42,16 +42,17 @@ pub struct UringDevice {
 }
 
 impl UringDevice {
-    /// Opens a file or block device. Where io_uring is forbidden, not there or too old, threads do the I/O, and a note says
-    /// why. If `options.size` is given, creates or extends the file first.
+    /// Opens a file or block device. Where io_uring is forbidden, missing or too old, or there is no memory for a ring,
+    /// threads do the I/O, and a note names the cause. If `options.size_bytes` is given, creates or extends the file
+    /// first.
     ///
-    /// A block device that is opened for writing is claimed: that fails while it is mounted or another program has
-    /// claimed it, and a claimed device cannot be mounted. A regular file is locked as QEMU locks images, unless
-    /// `options.locking` is off: one writer at a time.
+    /// A block device that is opened for writing is claimed. That fails while it is mounted or another program has
+    /// claimed it, and a claimed device cannot be mounted. A regular file is locked as QEMU locks images, for one
+    /// writer at a time, unless `options.locking` is off.
     ///
     /// # Errors
     /// If there is no such file, it is neither file nor block device, is empty, is in use ([`OpenError::InUse`]),
-    /// cannot be opened or extended, or io_uring is there and fails.
+    /// cannot be opened or extended, or io_uring is available and fails.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, OpenError> {
         let mut options = options.clone();
         let mut notes = Vec::new();
@@ -81,8 +82,8 @@ impl UringDevice {
         Ok(Self { shape, notes, parts: vec![Part::whole(0, target)], options, pools })
     }
 
-    /// Returns the name of the format if there is an image of another format than raw at `path`. It is opened with
-    /// [`raw`](Options::raw) only.
+    /// Returns the name of the format if `path` is an image of another format than raw, which is opened only with
+    /// [`raw`](Options::raw).
     #[must_use]
     pub fn image_format(path: impl AsRef<Path>) -> Option<&'static str> {
         contents::format_of(path.as_ref())
@@ -96,8 +97,8 @@ impl UringDevice {
         Ring::new(1).map(|_| ())
     }
 
-    /// Creates or extends the file as [`open`](Self::open) does, which then finds it large enough. Once `stop` is set, the
-    /// file is as it was before, and the error is that of a cancelled operation.
+    /// Creates or extends the file as [`open`](Self::open) does, which then finds it large enough. If `stop` is set
+    /// during that, the file is restored, and the error is that of a cancelled operation.
     ///
     /// # Errors
     /// As [`open`](Self::open), as far as they concern the file itself.
@@ -109,14 +110,14 @@ impl UringDevice {
         target::prepare(path.as_ref(), options, stop).map(|_| ())
     }
 
-    /// One device of several files: each of `files` begins at the byte of the device that stands beside it, and the
-    /// bytes between them hold nothing. Its limits are those that suit all of the files, its queues those of the first
-    /// one; a flush goes to all files, one after the other.
+    /// One device of several files. Each of `files` has the byte of the device at which it begins, and the bytes
+    /// between files hold no data. The limits suit all of the files, and the options are those of the first one. A
+    /// flush goes to all files, one after the other.
     ///
     /// # Panics
-    /// If there is no file, one of `files` is such a device itself, a place is no multiple of 4096 bytes, or there is
-    /// not at least a sector between the end of a file and the next one, in the order of `files`: requests to two files
-    /// would merge.
+    /// If there is no file, one of `files` is such a device, a place is no multiple of 4096 bytes, or there is not at
+    /// least a sector between the end of a file and the next one, in the order of `files`: requests to two files would
+    /// merge.
     #[must_use]
     pub fn joined(files: Vec<(u64, Self)>) -> Self {
         let mut files = files.into_iter();
@@ -139,16 +140,16 @@ impl UringDevice {
         joined
     }
 
-    /// It works without io_uring, by threads.
+    /// Returns whether threads do the I/O, without io_uring.
     #[must_use]
     pub fn has_threads(&self) -> bool {
         self.options.threads.is_some()
     }
 
-    /// Opens the device that `text` describes, `PATH[,KEY=VALUE]...`; the parameters are those of [`URING`].
+    /// Opens the device that `text` describes, `PATH[,KEY=VALUE]...`, with the parameters of [`URING`].
     ///
     /// # Errors
-    /// If `text` is not understood, then as [`open`](Self::open).
+    /// If `text` is no such description, and as [`open`](Self::open).
     ///
     /// [`URING`]: crate::URING
     pub fn parse(text: &str) -> Result<Self, OpenError> {
@@ -156,11 +157,11 @@ impl UringDevice {
         Self::open(path, &options)
     }
 
-    /// Opens the device that `text` describes, `uring:PATH[,KEY=VALUE]...` or `threads:PATH[,KEY=VALUE]...`; `None` if it is
-    /// another kind of device.
+    /// Opens the device that `text` describes, `uring:PATH[,KEY=VALUE]...` or `threads:PATH[,KEY=VALUE]...`; `None` if
+    /// it is another kind of device.
     ///
     /// # Errors
-    /// If `text` is not understood, then as [`open`](Self::open).
+    /// If `text` is no valid description, and as [`open`](Self::open).
     #[must_use]
     pub fn described(text: &str) -> Option<Result<Self, OpenError>> {
         let (path, options) = match Options::described(text)? {
@@ -170,7 +171,7 @@ impl UringDevice {
         Some(Self::open(path, &options))
     }
 
-    /// The options that it has: those that it was opened with, and `threads` where io_uring is of no use.
+    /// The options in force: those of [`open`](Self::open), with `threads` where io_uring cannot be used.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
@@ -182,14 +183,14 @@ impl UringDevice {
         self.parts.iter().all(|part| part.target.is_direct)
     }
 
-    /// The alignment that buffers need in memory, in bytes; 1 if it does not matter.
+    /// The alignment that buffers need in memory, in bytes; 1 for none.
     #[must_use]
     pub fn memory_alignment(&self) -> u32 {
         parts::alignment(&self.parts).memory
     }
 
-    /// Returns the present state of the device; another program may have changed it. Some system calls for each of its
-    /// files.
+    /// Returns the present state of the device, which another program may have changed. Makes some system calls for
+    /// each file.
     #[must_use]
     pub fn state(&self) -> FileState {
         let mut all = FileState {
@@ -202,7 +203,7 @@ impl UringDevice {
         for part in &self.parts {
             let part_now = part.target.present.look();
             let bytes = part_now.bytes;
-            // The device ends with the first file that is too short.
+            // The device ends at the end of the first file that is too short.
             if !is_short {
                 all.bytes = part.start * u64::from(SECTOR_SIZE) + bytes;
             }
@@ -221,8 +222,8 @@ impl UringDevice {
         self.parts.iter().all(|part| part.target.has_fast_zeroes)
     }
 
-    /// Queues made from now on register the memory of `pool` with the kernel. It is then mapped as long as they
-    /// exist, which counts towards `RLIMIT_MEMLOCK`; buffers of other memory can be used as well. Without effect with
+    /// Lets queues that are made later register the memory of `pool` with the kernel. It is then mapped as long as they
+    /// exist, which counts towards `RLIMIT_MEMLOCK`. Buffers of other memory can be used as well. Without effect with
     /// [`fixed`](Options::fixed) off.
     pub fn register(&mut self, pool: &BufferPool) {
         if !self.pools.iter().any(|known| known.is_same(pool)) {
@@ -230,12 +231,11 @@ impl UringDevice {
         }
     }
 
-    /// The stored and unstored stretches of `range`, which is in bytes: at least one, at most `most`, and so perhaps
-    /// not all of it. A file system that does not know holes, and a block device, say that all of it is stored.
-    /// O(`most`) system calls.
+    /// The stored and unstored stretches of `range`, in bytes: at least one, at most `most`, so perhaps not all of it.
+    /// A block device, and a file system without holes, report that all of it is stored. O(`most`) system calls.
     ///
     /// # Errors
-    /// If the file cannot be asked.
+    /// If the kernel refuses to search the file.
     pub fn extents(&self, range: Range<u64>, most: usize) -> io::Result<Vec<Extent>> {
         let bytes = |sectors: u64| sectors * u64::from(SECTOR_SIZE);
         // The last file may have grown.
@@ -264,12 +264,11 @@ impl UringDevice {
         Ok(found)
     }
 
-    /// Makes the hardware queues, `shape.hw_queues` of them, each with a ring of its own, or with a pool of threads that they
-    /// share.
+    /// Makes the `shape.hw_queues` hardware queues, each with a ring of its own, or all with one pool of threads.
     ///
     /// # Errors
-    /// If there is no memory for the rings, if the rings and the registered buffers exceed the limit of locked memory, or
-    /// if the system refuses a thread or a descriptor.
+    /// If there is no memory for the rings, if the rings and the registered buffers exceed the limit of locked memory,
+    /// or if the system refuses a thread or a descriptor.
     pub fn queues<P: IoBuf>(&self) -> Result<DeviceQueues<P>, OpenError> {
         if let Some(threads) = self.options.threads {
             return self.thread_queues(threads).map_err(OpenError::ring("start threads"));
@@ -297,7 +296,7 @@ impl UringDevice {
     }
 }
 
-/// The sector at byte `place` of a device.
+/// The sector at byte `place` of a device. Panics unless `place` is a multiple of 4096.
 fn sector(place: u64) -> u64 {
     // The largest logical block that a file can have here.
     assert!(place.is_multiple_of(4096), "a file at byte {place}");
@@ -328,7 +327,7 @@ impl<P: IoBuf> BlockDevice<P> for UringDevice {
     }
 }
 
-/// Requests in flight at most, unless the first file alone may have more: each client has a ring with so many entries.
+/// The most requests in flight, unless the first file alone may have more. Each client has a ring with so many entries.
 const MOST: u32 = 1024;
 
 struct JoinedFiles {
@@ -341,7 +340,7 @@ struct Leg<'a> {
     target: &'a Target,
     options: &'a Options,
     pools: &'a [BufferPool],
-    /// The number of its first sectors that are used.
+    /// The number of sectors from its start that are used.
     sectors: u64,
 }
 
@@ -399,10 +398,10 @@ impl<P: IoBuf> BlockDevice<P> for JoinedFiles {
     }
 }
 
-/// Pieces of memory that the list of a free request keeps room for, at 16 bytes each.
+/// The capacity that the list of a free request keeps at most, in pieces of memory of 16 bytes.
 const KEPT: usize = 64;
 
-/// The files of a device, for its threads.
+/// The files of a device, as its threads use them.
 pub(crate) struct Opened {
     files: Files,
     /// The logical block size.

@@ -1,4 +1,4 @@
-//! The reasons why a file could not be made a device, with remedies.
+//! The errors of opening a file as a device, with remedies.
 
 use crate::lock::{Access, Conflict, LockError, Permission};
 use crate::options::ParamError;
@@ -7,11 +7,11 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The reason why a device could not be opened, or its rings could not be made.
+/// The reason why a device was not opened, or its rings were not made.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The description was not understood.
+    /// The description is invalid.
     Parameter(ParamError),
     /// The operating system refused an operation on the file.
     File {
@@ -36,7 +36,7 @@ pub enum OpenError {
         /// The conflict.
         conflict: Conflict,
     },
-    /// The file has not room for a single block.
+    /// The file is shorter than a block.
     Empty {
         /// The file.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum OpenError {
         /// The reason.
         why: &'static str,
     },
-    /// It is an image of another format than raw, and not to be taken as raw.
+    /// It is an image of another format than raw, and `format=raw` was not given.
     Image {
         /// The file.
         path: PathBuf,
@@ -74,7 +74,7 @@ pub enum OpenError {
         /// The missing operations.
         operations: Vec<&'static str>,
     },
-    /// A ring could not be made or set up, or threads not started.
+    /// A ring was not made or set up, or threads were not started.
     Ring {
         /// The operation.
         what: &'static str,
@@ -89,7 +89,7 @@ impl OpenError {
         move |why| Self::File { path, what, why }
     }
 
-    /// The error for a file that could not be locked.
+    /// The error for a file that was not locked.
     pub(crate) fn locked(path: &Path, access: Access, why: LockError) -> Self {
         let path = path.to_path_buf();
         match why {
@@ -105,14 +105,14 @@ impl OpenError {
         move |why| Self::Ring { what, why }
     }
 
-    /// Returns whether this machine, or this container, lacks io_uring or has one that is too old.
+    /// Returns whether io_uring is missing, forbidden or too old on this machine, or in this container.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::NoIoUring { .. } | Self::Missing { .. })
     }
 
-    /// Returns whether io_uring is of no use here, and threads do without it: it is unavailable, or there is no memory for
-    /// the smallest ring.
+    /// Returns whether threads can do the I/O in place of io_uring: it is unavailable, or there is no memory for the
+    /// smallest ring.
     pub(crate) fn leaves_threads(&self) -> bool {
         match self {
             Self::Ring { why, .. } => why.raw_os_error() == Some(libc::ENOMEM),
@@ -131,7 +131,7 @@ impl OpenError {
     }
 }
 
-/// Keeps the text, with the error kind of the operating system, if there is one.
+/// Keeps the text, with the error kind of the operating system if there is one.
 impl From<OpenError> for io::Error {
     fn from(error: OpenError) -> Self {
         let kind = match &error {
@@ -216,7 +216,7 @@ impl fmt::Display for OpenError {
     }
 }
 
-/// The conflicting programs are those that lock images as QEMU does.
+/// Writes the text of [`OpenError::InUse`]. The conflicting programs lock images as QEMU does.
 fn in_use(
     f: &mut fmt::Formatter<'_>,
     path: &Path,

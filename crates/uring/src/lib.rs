@@ -1,10 +1,10 @@
-//! Files and block devices behind a queue, through io_uring, or by threads where that is forbidden. Linux only; elsewhere
-//! this crate is empty.
+//! Files and block devices behind a queue, through io_uring, or by threads where io_uring is forbidden. Linux only: on
+//! other systems this crate is empty.
 //!
-//! [`UringDevice::open`] finds out the type and the limits of a file, and [`UringDevice::queues`] makes a ring for
-//! each hardware queue, or threads for all of them. Payloads give the address of their bytes ([`IoBuf`]); [`AlignedBuf`] is one that direct I/O
-//! accepts, and a [`BufferPool`] has many of them in memory that the kernel maps only once. The device's page
-//! (`doc/uring.md`) has its costs, its parameters and its limitations.
+//! [`UringDevice::open`] determines the type and the limits of a file, and [`UringDevice::queues`] makes a ring for
+//! each hardware queue, or threads for all of them. Payloads give the address of their bytes ([`IoBuf`]). An
+//! [`AlignedBuf`] is a payload that direct I/O accepts, and a [`BufferPool`] has many of them in memory that the kernel
+//! maps only once. The device's page (`doc/uring.md`) has its costs, its parameters and its limitations.
 //!
 //! ```
 //! use blkmq_buf::AlignedBuf;
@@ -32,30 +32,30 @@
 //! # Why the memory is safe
 //!
 //! The kernel writes to a buffer after the call that passed it has returned. The argument rests on this crate, on the
-//! engine and on implementations of the unsafe trait [`IoBuf`]; no safe code has to keep a promise:
+//! engine and on implementations of the unsafe trait [`IoBuf`]. Safe code has to keep no promise:
 //!
 //! 1. *The buffer exists and does not move.* A payload belongs to its I/O from submission until its completion is
 //!    taken, in a cell of the engine's table ([`BioTable`]). [`IoBuf`] promises that in this time its bytes do not move
-//!    and that only the device reaches them. The cell opens only to the holder of the request's token, the token
-//!    cannot be shared between threads, and here it lies in a place of the queue.
+//!    and that only the device reaches them. The cell opens only to the holder of the request's token. The token cannot
+//!    be shared between threads, and here it is in a place of the queue.
 //! 2. *No token leaves early.* A request's [`Inflight`] leaves its place only after the kernel has reported, in the
 //!    completion ring, that it is done with the request, or while the kernel does not have it (between two tries).
-//!    [`abandon`] and dropping a queue, in whatever state it is, first wait until the kernel has let go of all
-//!    requests.
+//!    [`abandon`] and dropping a queue first wait until the kernel has released all requests, whatever the state of the
+//!    queue.
 //! 3. *The engine frees no payload whose token has not been returned.* When a queue ends, the engine asks for the
 //!    requests that are still held ([`abandon`]), and looks for the token of every payload that remains. A payload
 //!    without its token is leaked and counted ([`blkmq_engine::leaked_bios`]).
 //!
-//! With threads instead of a ring, a request has its token inside while the pool has it, and returns whole; the same
+//! With threads in place of a ring, a request contains its token while the pool has it, and returns with it. The same
 //! conclusions hold.
 //!
-//! So a device may wrap one of these, keep tokens for itself, do nothing in `abandon`, or forget the queue
-//! (`std::mem::forget`, `ManuallyDrop`): the ring, its places and the payloads then stay for the life of the process.
-//! That costs memory, not soundness. A registered pool outlives the ring that it is registered with, because the ring
-//! holds a share in it; and its buffers count their ranges, so that a leaked buffer is never handed out again.
+//! So a device may wrap one of these, keep tokens, ignore `abandon`, or forget the queue (`std::mem::forget`,
+//! `ManuallyDrop`): the ring, its places and the payloads then stay for the life of the process. That costs memory, not
+//! soundness. A registered pool outlives the ring, because the ring holds a share in it. Its buffers count their
+//! ranges, so a leaked buffer is never given out again.
 //!
 //! A process that forks does not share its rings with the child (`MADV_DONTFORK`): a child that uses or drops a queue
-//! of its parent is killed by SIGSEGV and reaches no memory of either.
+//! of its parent is killed by SIGSEGV and reaches no memory of either process.
 //!
 //! [`IoBuf`]: blkmq_buf::IoBuf
 //! [`AlignedBuf`]: blkmq_buf::AlignedBuf

@@ -1,12 +1,12 @@
 //! Locks on image files, so that two programs do not write to one file by mistake.
 //!
 //! They are those of QEMU, so that its tools and this crate exclude each other: open-file-description locks on single
-//! bytes of the file. A program that needs a permission holds a read lock on byte 100 plus the permission's number; a
+//! bytes of the file. A program that needs a permission holds a read lock on byte 100 plus the permission's number. A
 //! program that does not tolerate the permission in others holds a read lock on byte 200 plus the number. Read locks
 //! never exclude each other, so each program first takes its own and then checks for a lock of the other kind. Of two
-//! programs that begin at the same time, both may see the other and refuse; never do both continue.
+//! programs that begin at the same time, both may refuse, but never both continue.
 //!
-//! The kernel drops the locks when the last descriptor of the open file goes away, however the program ends.
+//! The kernel drops the locks when the last descriptor of the open file is closed, however the program ends.
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -18,8 +18,8 @@ const USED: i64 = 100;
 /// First byte of the permissions that others must not have.
 const UNSHARED: i64 = 200;
 
-/// A permission on an image; the discriminants are QEMU's numbers. Two more are never needed here: writing unchanged
-/// data (2) and changing the graph of images (4).
+/// A permission on an image. The discriminants are QEMU's numbers. Two more are not needed here: writing unchanged data
+/// (2) and changing the graph of images (4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Permission {
@@ -78,16 +78,15 @@ impl Access {
 
 /// Locks an open file for as long as it is open. It must be open for reading.
 ///
-/// After an error some locks may be held; the caller must close the file.
+/// After an error some locks may be held, so the caller must close the file.
 pub(crate) fn lock(file: &File, access: Access) -> Result<(), LockError> {
     let used = access.uses().iter().map(|p| (Conflict::Unshared(*p), USED, UNSHARED, *p));
     let barred = access.bars().iter().map(|p| (Conflict::Used(*p), UNSHARED, USED, *p));
-    // Of several conflicts, one about a permission that the other program uses is reported before one about a
-    // permission that it bars.
+    // A conflict about a permission that the other program uses is reported before one about a permission that it bars.
     let all = Vec::from_iter(barred.chain(used));
     for (conflict, own, _, permission) in &all {
         match hold(file, own + i64::from(*permission as u8)) {
-            // A lock of another kind, which excludes read locks.
+            // A write lock of another program excludes read locks.
             Err(Errno::EAGAIN | Errno::EACCES) => return Err(LockError::Conflict(*conflict)),
             done => done?,
         }
@@ -106,7 +105,7 @@ fn byte(kind: i32, at: i64) -> libc::flock {
         l_whence: libc::SEEK_SET as i16,
         l_start: at,
         l_len: 1,
-        // A lock of an open file, not of a process.
+        // The lock is of an open file, not of a process.
         l_pid: 0,
     }
 }
@@ -162,7 +161,7 @@ mod tests {
         result
     }
 
-    /// As a reading virtual machine does: it bars writing without writing.
+    /// Like a reading virtual machine, which bars writing without writing.
     #[test]
     fn what_others_bar_is_respected() {
         let path = std::env::temp_dir().join(format!("blkmq-barred-{}", std::process::id()));

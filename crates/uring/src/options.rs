@@ -1,16 +1,16 @@
-//! The description of a file: options for opening it, typed, their parsing from text, the parameters of both devices
-//! as help shows them, the reasons why a description is refused, and the devices as programs offer them by name.
+//! The description of a file: typed options for opening it, their parsing from text, the parameters of both devices as
+//! help shows them, the errors of descriptions, and the devices as programs offer them by name.
 
 use blkmq_core::{Given, PairError, Parameter, RealDevice, Unit};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Threads of a device unless configured otherwise: disks reach most of their rate with so many reads at a time.
+/// The default number of threads: disks reach most of their rate with so many reads at a time.
 pub(crate) const DEFAULT_THREADS: u16 = 16;
-/// More hardware queues than this would only waste rings; machines have fewer CPUs.
+/// The most hardware queues. Machines have fewer CPUs, so more would only waste rings.
 const MAX_HW_QUEUES: u16 = 1024;
-/// As many threads as a busy disk has use for, and less than most systems allow a program.
+/// The most threads: enough for a busy disk, and fewer than most systems allow a program.
 const MAX_THREADS: u16 = 1024;
 /// The largest file: 2^63 bytes, the limit of offsets, in whole MiB.
 const MAX_BYTES: u64 = ((1 << 43) - 1) << 20;
@@ -18,10 +18,10 @@ const MAX_BYTES: u64 = ((1 << 43) - 1) << 20;
 /// The options for opening a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Do requests on so many threads, 1 to 1024, and without io_uring; `None`: through io_uring.
+    /// The number of threads that do requests, 1 to 1024; `None` for io_uring.
     pub threads: Option<u16>,
-    /// Hardware queues, at least 1; `None`: one, with a ring for each submitter where there is a
-    /// [service](blkmq_engine::Config::own_lanes) that can.
+    /// The number of hardware queues, 1 to 1024; `None` for one, with a ring for each submitter where the
+    /// [service](blkmq_engine::Config::own_lanes) has such lanes.
     pub hw_queues: Option<u16>,
     /// Requests in flight per hardware queue, 1 to [`MAX_HW_QUEUE_DEPTH`].
     pub hw_queue_depth: u32,
@@ -29,9 +29,9 @@ pub struct Options {
     pub direct: bool,
     /// Register the file, and the buffers of the pools given to the device, with the kernel.
     pub fixed: bool,
-    /// Look for completions of reads and writes at the device itself instead of being interrupted.
+    /// Poll the device for completions of reads and writes, in place of interrupts.
     pub iopoll: bool,
-    /// Create or extend the file to at least this many bytes.
+    /// Create or extend the file to at least this many bytes; `None` to leave it as it is.
     pub size_bytes: Option<u64>,
     /// Open for reading only.
     pub readonly: bool,
@@ -72,21 +72,21 @@ impl Options {
         Some(pairs(rest).and_then(|pairs| threads.read(&OF_THREADS, &pairs)))
     }
 
-    /// Parses `PATH[,KEY=VALUE]...` with the parameters of [`URING`](crate::URING). A path that contains a comma must be
-    /// given to [`UringDevice::open`] directly, or as the pair `path` to [`from_pairs`](Self::from_pairs).
+    /// Parses `PATH[,KEY=VALUE]...` with the parameters of [`URING`](crate::URING). A path that contains a comma must
+    /// be given to [`UringDevice::open`] directly, or as the pair `path` to [`from_pairs`](Self::from_pairs).
     ///
     /// # Errors
-    /// For the first word that is not a pair, or that has an unknown name or an invalid value.
+    /// For the first word that is no pair, or has an unknown name or an invalid value.
     ///
     /// [`UringDevice::open`]: crate::UringDevice::open
     pub fn parse(text: &str) -> Result<(PathBuf, Self), ParamError> {
         Self::from_pairs(&pairs(text)?)
     }
 
-    /// Reads pairs of names and values; of two pairs with one name the later counts.
+    /// Reads pairs of names and values. Of two pairs with one name the later one counts.
     ///
     /// # Errors
-    /// For the first pair with an unknown name or an invalid value, or if none of them is `path`.
+    /// For the first pair with an unknown name or an invalid value, or without a pair `path`.
     pub fn from_pairs(pairs: &[(String, String)]) -> Result<(PathBuf, Self), ParamError> {
         Self::default().read(&OF_RINGS, pairs)
     }
@@ -250,7 +250,7 @@ pub const URING_PAGE: &str = include_str!("../doc/uring.md");
 /// The page of [`THREADS`].
 pub const THREADS_PAGE: &str = include_str!("../doc/threads.md");
 
-/// For programs that offer devices by name.
+/// The device through io_uring, for programs that offer devices by name.
 pub const URING: RealDevice = RealDevice {
     name: "uring",
     target: "PATH",
@@ -258,7 +258,7 @@ pub const URING: RealDevice = RealDevice {
     parameters: &OF_RINGS,
 };
 
-/// Like [`URING`], but without io_uring.
+/// The device by threads, without io_uring.
 pub const THREADS: RealDevice = RealDevice {
     name: "threads",
     target: "PATH",

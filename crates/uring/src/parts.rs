@@ -1,5 +1,5 @@
-//! The files of a device, and the sectors of the device that each of them holds. Usually one file holds all of them.
-//! Also the operations of the kernel ([`Kind`]), and the targets of them.
+//! The files of a device, and the sectors of the device that each of them holds. Usually one file holds all sectors.
+//! Also the operations of the kernel ([`Kind`]), and their targets.
 
 use crate::present::Present;
 use crate::target::{Alignment, Target};
@@ -38,9 +38,9 @@ impl Part {
 /// The order of the sectors of a device on its files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
-    /// Each file from its own sector on. There may be gaps between them.
+    /// Each file begins at a sector of its own. There may be gaps between files.
     Sequence,
-    /// Chunks of so many sectors of the files in turn, which are used to the same length.
+    /// Chunks of so many sectors, of each file in turn. All files are used to the same length.
     Stripe(u64),
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn limits(parts: &[Part]) -> Limits {
         joined.rotational |= rotational;
     }
     if all().any(|limits| limits.logical_block_size != joined.logical_block_size) {
-        // Whole blocks of the file with the largest ones.
+        // Limits are rounded to whole blocks of the file with the largest blocks.
         let block = joined.logical_block_size / SECTOR_SIZE;
         let whole = |sectors: u32| sectors / block * block;
         joined.max_sectors = whole(joined.max_sectors).max(block);
@@ -87,7 +87,7 @@ pub(crate) fn limits(parts: &[Part]) -> Limits {
     joined
 }
 
-/// A cache is volatile if one of them is, and does FUA if all of these do.
+/// The write cache of the device: volatile if that of a file is, and with FUA if all volatile ones have it.
 pub(crate) fn cache(parts: &[Part]) -> WriteCache {
     let caches = || parts.iter().map(|part| part.target.cache);
     if caches().all(|cache| cache == WriteCache::Through) {
@@ -102,7 +102,7 @@ pub(crate) fn zeroes(parts: &[Part]) -> ZeroBy {
     if parts.iter().all(makes_holes) { ZeroBy::Hole } else { ZeroBy::Range }
 }
 
-/// The alignment that suits all of them.
+/// The alignment that suits all files.
 pub(crate) fn alignment(parts: &[Part]) -> Alignment {
     let of = |one: fn(&Alignment) -> u32| {
         parts.iter().map(|part| one(&part.target.alignment)).max().unwrap_or(1)
@@ -124,7 +124,7 @@ pub(crate) struct OpenFile {
     pub(crate) open: Arc<File>,
     pub(crate) descriptor: Descriptor,
     readonly: bool,
-    /// See [`Target`].
+    /// See [`Target::is_in_memory`].
     is_in_memory: bool,
     pub(crate) present: Arc<Present>,
 }
@@ -137,7 +137,7 @@ pub(crate) struct Stretch {
 }
 
 impl Files {
-    /// The files of `parts`; registered ones are the ring's own, in this order.
+    /// The files of `parts`. If `registered`, they are registered with the ring in this order.
     pub(crate) fn new(parts: &[Part], order: Order, registered: bool) -> Self {
         let file = |(at, part): (usize, &Part)| {
             let target = &part.target;
@@ -179,8 +179,8 @@ impl Files {
     /// The place of `rq`.
     ///
     /// # Errors
-    /// The answer to a request that goes to no file: it lies between two files or behind the end of one, or would change a
-    /// file that is open for reading.
+    /// The answer to a request that goes to no file, because it lies between two files or behind the end of one, or
+    /// would change a file that is open for reading.
     #[inline]
     pub(crate) fn admit(&self, rq: &Inflight, kind: Kind) -> Result<Stretch, IoError> {
         if kind == Kind::Flush {
@@ -195,7 +195,7 @@ impl Files {
                     return Err(READ_ONLY);
                 }
                 if !kind.moves_data() {
-                    // For the kernel, a hole behind the end is no error.
+                    // The kernel does not refuse a hole behind the end.
                     file.present.find_end();
                 }
                 if !file.present.reaches(self.bytes(at, &sectors).end) {
@@ -206,11 +206,11 @@ impl Files {
         Ok(Stretch { bytes: self.bytes(*files.start(), &sectors), files })
     }
 
-    /// The numbers of the files that hold these sectors of the device, the first and the last of which hold some; `None` if
-    /// some are in no file, or they are of a read or write and in several chunks. O(log files + files found).
+    /// The numbers of the files that hold these sectors of the device. The first and the last file hold some. `None` if
+    /// some sectors are in no file, or those of a read or write are in several chunks. O(log files + files found).
     #[inline]
     fn holding(&self, sectors: &Range<u64>, kind: Kind) -> Option<RangeInclusive<u32>> {
-        // The engine has compared them with the capacity.
+        // The engine has checked the sectors against the capacity.
         if let [_] = &*self.all {
             return Some(0..=0);
         }
@@ -233,7 +233,7 @@ impl Files {
                     let at = (first % files) as u32;
                     return Some(at..=at);
                 }
-                // Its bytes would not be in the order of the files.
+                // The bytes of a transfer would not be in the order of the files.
                 (!kind.moves_data()).then_some(())?;
                 let is_all = last - first >= files || first % files > last % files;
                 let ends = if is_all { (0, files - 1) } else { (first % files, last % files) };
@@ -242,7 +242,8 @@ impl Files {
         }
     }
 
-    /// The bytes of file `at` among these sectors of the device, which are without gaps there; an empty range if it has none.
+    /// The bytes of file `at` among these sectors of the device, which have no gaps in the file; an empty range if it
+    /// has none.
     #[inline]
     pub(crate) fn bytes(&self, at: u32, sectors: &Range<u64>) -> Range<u64> {
         let sector = u64::from(SECTOR_SIZE);
@@ -264,7 +265,7 @@ impl Files {
     }
 }
 
-/// The target of the I/O: a descriptor, or a number among the ring's own files.
+/// The target of the I/O: a descriptor, or a number among the registered files of the ring.
 #[derive(Clone, Copy)]
 pub(crate) struct Descriptor {
     pub(crate) fd: i32,
@@ -274,9 +275,9 @@ pub(crate) struct Descriptor {
 /// The method of writing zeroes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ZeroBy {
-    /// `FALLOC_FL_ZERO_RANGE`, which keeps the room.
+    /// `FALLOC_FL_ZERO_RANGE`, which keeps the space allocated.
     Range,
-    /// A hole, which reads as zeroes and takes no room.
+    /// A hole, which reads as zeroes and takes no space.
     Hole,
 }
 
@@ -291,7 +292,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// `zero`: the method for zeroes that may leave holes.
+    /// The operation of `rq`. `zero` is the method for zeroes that may leave holes.
     pub(crate) fn of(rq: &Inflight, zero: ZeroBy) -> Self {
         match rq.op() {
             Op::Read => Self::Read,

@@ -1,7 +1,7 @@
-//! [`Present`]: an open file as it is by now. The only place that asks the kernel again about a file that is open.
+//! [`Present`]: the present state of an open file. Only this module queries the kernel again about an open file.
 //!
-//! Another program may make the file shorter or longer, remove it, or take away a disk's write access. Reads meet that
-//! in the kernel; writes would make a short file long again, with a hole where there was data, so they are held against
+//! Another program may make the file shorter or longer, remove it, or take away a disk's write access. The kernel fails
+//! reads then. Writes would make a short file long again, with a hole where there was data, so they are checked against
 //! the end that was seen last.
 
 use nix::sys::stat::{major, minor};
@@ -19,20 +19,20 @@ pub(crate) enum Kind {
     BlockDevice,
 }
 
-/// A device as it is by now.
+/// The present state of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileState {
-    /// The bytes of whole blocks that the file has.
+    /// The length of the file in bytes, in whole blocks.
     pub bytes: u64,
-    /// Nothing can be changed: it was opened for reading, or the block device takes no writes.
+    /// Writes are refused: the file was opened for reading, or the block device takes no writes.
     pub is_read_only: bool,
-    /// The file has no name any more: it was removed or replaced, and goes when it is closed.
+    /// The file was removed or replaced, has no name, and is freed when it is closed.
     pub is_removed: bool,
     /// Writes wait in a volatile cache, of the kernel or of the disk, until a flush.
     pub has_volatile_cache: bool,
 }
 
-/// An open file, and where it ended when it was last looked at.
+/// An open file, and its end at the last query.
 #[derive(Debug)]
 pub(crate) struct Present {
     file: Arc<File>,
@@ -40,11 +40,11 @@ pub(crate) struct Present {
     block: u32,
     readonly: bool,
     is_direct: bool,
-    /// A hint for writes; nothing else is published with it.
+    /// The end in bytes, a hint for writes. No other data is published with it.
     end: AtomicU64,
 }
 
-/// The bytes that a file has.
+/// The length of a file, in bytes.
 pub(crate) fn bytes(mut file: &File, kind: Kind) -> io::Result<u64> {
     match kind {
         Kind::File => Ok(file.metadata()?.len()),
@@ -58,7 +58,7 @@ pub(crate) fn is_read_only(file: &File, kind: Kind) -> bool {
 }
 
 impl Present {
-    /// `readonly`: it is open for reading only. `is_direct`: the page cache is not between.
+    /// The state of `file`. It may be open for reading only (`readonly`), and past the page cache (`is_direct`).
     pub(crate) fn new(
         file: &Arc<File>,
         kind: Kind,
@@ -71,8 +71,7 @@ impl Present {
         present
     }
 
-    /// Asks the kernel where the file ends: the bytes of its whole blocks. A file that does not answer has none. One system
-    /// call.
+    /// Queries the end of the file, in bytes of whole blocks; 0 if the query fails. One system call.
     pub(crate) fn find_end(&self) -> u64 {
         let bytes = bytes(&self.file, self.kind).unwrap_or(0);
         let bytes = bytes - bytes % u64::from(self.block);
@@ -80,7 +79,7 @@ impl Present {
         bytes
     }
 
-    /// Asks the kernel for everything that may have changed.
+    /// Queries the whole state.
     pub(crate) fn look(&self) -> FileState {
         let bytes = self.find_end();
         let has_no_name = || self.file.metadata().is_ok_and(|meta| meta.nlink() == 0);
@@ -92,14 +91,15 @@ impl Present {
         }
     }
 
-    /// A file has metadata, and data written through the page cache is in memory.
+    /// Returns whether written data needs no flush. A regular file has metadata to flush, and data written through the
+    /// page cache is in memory.
     fn writes_through(&self) -> bool {
         self.kind == Kind::BlockDevice
             && self.is_direct
             && self.file.metadata().is_ok_and(|meta| writes_through(meta.rdev()))
     }
 
-    /// Returns whether the file has its bytes up to `end`. If it seemed shorter, it is looked at again.
+    /// Returns whether the file has bytes up to `end`. If it seems shorter, its end is queried again.
     #[inline]
     pub(crate) fn reaches(&self, end: u64) -> bool {
         end <= self.end.load(Ordering::Relaxed) || end <= self.find_end()
@@ -109,7 +109,7 @@ impl Present {
 /// The queue attributes of one block device.
 pub(crate) struct Queue(PathBuf);
 
-/// Returns whether the kernel lets nothing be written to block device number `dev`.
+/// Returns whether the kernel refuses writes to block device number `dev`.
 fn is_disk_read_only(dev: u64) -> bool {
     let attribute = format!("/sys/dev/block/{}:{}/ro", major(dev), minor(dev));
     std::fs::read_to_string(attribute).is_ok_and(|text| text.trim() == "1")
@@ -122,8 +122,8 @@ fn writes_through(dev: u64) -> bool {
 }
 
 impl Queue {
-    /// The attributes of device number `dev`; for a partition, of its disk. `None` if there are none, as for a file
-    /// system on no device or on several.
+    /// The attributes of device number `dev`, and for a partition those of its disk. `None` without attributes, as for
+    /// a file system on no device or on several.
     pub(crate) fn of(dev: u64) -> Option<Self> {
         let device = PathBuf::from(format!("/sys/dev/block/{}:{}", major(dev), minor(dev)));
         let places = [device.join("queue"), device.join("../queue")];

@@ -1,16 +1,16 @@
-//! [`UringQueue`]: one hardware queue of a file, with a ring of its own; and its [`Places`]: one for each request in flight,
-//! made when it is first needed.
+//! [`UringQueue`]: one hardware queue of a file, with a ring of its own. Its [`Places`] are one for each request in
+//! flight, made when it is first needed.
 //!
-//! A request takes a place, and the number of the place travels through the kernel. `commit` hands entries over, in one
-//! system call however many there are; `reap` reads the completion ring, which is shared memory, and makes a system
-//! call only to submit requests again.
+//! A request takes a place, and the number of the place is the user data of its entries. `commit` submits all entries
+//! in one system call. `reap` reads the completion ring, which is shared memory, and makes a system call only to submit
+//! requests again.
 //!
 //! *Invariant: while the kernel has the number of a place, the place is not free and its token stays in it.* The
 //! crate's page (`lib.rs`) draws the conclusions.
 //!
 //! Memory is proportional to the peak number of requests in flight, whatever the depth: a queue begins without places,
-//! and a place begins without a list of pieces of memory. A place keeps its list for the next request, so that a steady
-//! load allocates nothing; the place used last is used next, so that a small load uses few places.
+//! and a place begins without a list of pieces of memory. A place keeps its list for the next request, so a steady load
+//! allocates nothing. The place used last is used next, so a small load uses few places.
 
 use crate::berth::Place;
 use crate::parts::{self, Files, Kind, Order, Part, ZeroBy};
@@ -33,23 +33,23 @@ use std::sync::Arc;
 /// One hardware queue of an open file.
 pub struct UringQueue {
     ring: Ring,
-    /// With `iopoll`, the ring of reads and writes. It has no descriptor that becomes readable, so the threads that wait for the
-    /// device poll it.
+    /// With `iopoll`, the ring of reads and writes. Its descriptor never becomes readable, so the threads that wait for
+    /// the device poll it.
     polled: Option<Ring>,
     files: Files,
-    /// To make another queue.
+    /// The parts for another queue.
     origin: Arc<Origin>,
-    /// Where the submitter sleeps that has this queue to itself, if it may be one of several such queues.
+    /// The place where the owner sleeps, if each client may have such a queue.
     place: Option<Place>,
     alignment: target::Alignment,
     /// The method of writing zeroes that may leave holes.
     zero: ZeroBy,
     places: Places,
-    /// Places to be submitted again, each with the time from which; the earliest first.
+    /// Requests to be submitted again: the time from which on, and the place, the earliest first.
     later: VecDeque<(Instant, u32)>,
-    /// Set when the kernel refused the entries of the submission queue: the time from which they are offered again.
+    /// The time from which on entries are submitted again that the kernel has refused; `None` without such entries.
     resubmit: Option<Instant>,
-    /// The present turn has left entries to the sleep of the owner.
+    /// The present turn has left entries for the sleep of the owner.
     has_left: bool,
     /// For tests: replacements of the kernel's answers, one after another.
     #[cfg(test)]
@@ -121,19 +121,18 @@ impl UringQueue {
             Some(polled) if place.moves_data() => polled,
             _ => &mut self.ring,
         };
-        // SAFETY: the entry points to the list of pieces in the place, and through it to payloads. The list stays as
-        // it is while the kernel has the place's number: it is refilled only when the place is free, and advanced
-        // only by an answer. The payloads stay while their token is not back in the engine. The token is in the
-        // place; safe code gets it from there by `release`, after the kernel's answer, or by `abandon`, after
-        // `quiesce`. A queue that is forgotten keeps list and token for ever. Adding places does not move lists.
-        // There is at most one entry for each place, and each ring was made for as many entries as there can be
-        // places.
+        // SAFETY: the entry points to the list of pieces in the place, and through it to payloads. The list does not
+        // change while the kernel has the place's number: it is refilled only when the place is free, and advanced
+        // only by an answer. The payloads stay until the engine has their token again. The token is in the place, and
+        // safe code gets it by `release`, after the kernel's answer, or by `abandon`, after `quiesce`. A forgotten
+        // queue keeps list and token for ever. Adding places does not move lists. There is at most one entry for each
+        // place, and each ring was made for as many entries as there can be places.
         unsafe { ring.push(&entry) };
     }
 
     fn submit(&mut self, now: Instant) {
-        // The kernel refuses for lack of memory or of room for completions, both of which pass. Entries that it has
-        // not taken stay in the submission queue.
+        // The kernel refuses for a temporary lack of memory or of room for completions. Entries that it has not taken
+        // stay in the submission queue.
         let is_due = self.polled.is_none() || self.ring.waiting() > 0;
         let refused = (is_due && self.ring.submit().is_err()) | self.look();
         self.resubmit = refused.then_some(now + RETRY_DELAY);
@@ -155,7 +154,7 @@ impl UringQueue {
         polled.or_else(|| self.ring.pop())
     }
 
-    /// Takes all available answers. `over` gets the places of finished requests, with their results; unfinished
+    /// Takes all available answers. `over` gets the places of finished requests, with their results. Unfinished
     /// requests are pushed again. Returns whether any were pushed.
     #[inline]
     fn take(&mut self, now: Instant, mut over: impl FnMut(&mut Self, u32, IoResult)) -> bool {
@@ -204,7 +203,7 @@ impl UringQueue {
         }
         if let Some(place) = &mut self.place {
             pushed |= place.attend(&mut self.ring);
-            // Not in the turn that has left them.
+            // Entries that this turn has left are not submitted here.
             pushed |= !std::mem::take(&mut self.has_left) && place.has_left();
         }
         if pushed || self.resubmit.is_some_and(|from| from <= now) {
@@ -212,7 +211,7 @@ impl UringQueue {
         }
     }
 
-    /// The request of place `at` has this result: a failed one may have met a new end of its file.
+    /// Finds the end of the file again if the request of place `at` has failed: it may have met a new end.
     #[inline]
     fn look_at_end(&self, at: u32, result: IoResult) {
         if result == Err(IoError::IO) {
@@ -228,10 +227,10 @@ impl UringQueue {
         rq.expect("a place whose number the kernel had holds a request")
     }
 
-    /// Waits until the kernel has let go of every buffer, whatever the results of the I/Os.
+    /// Waits until the kernel has released every buffer, whatever the results of the I/Os.
     ///
-    /// The kernel may give up I/Os that it has not begun; those at the disk must end there. A ring that cannot be
-    /// waited for still fills up, so in that case this polls.
+    /// The kernel may cancel I/Os that it has not begun. I/Os at the disk must end there. If waiting for the ring
+    /// fails, this polls, since completions still arrive.
     fn quiesce(&mut self) {
         let mut ended = 0;
         if self.at_kernel() > 0 {
@@ -249,7 +248,7 @@ impl UringQueue {
                 ended += usize::from(completion.user_data() <= u32::MAX.into());
             }
         }
-        // All places that are not free are ours now, including those that have just ended.
+        // The kernel has no place, including those that have just ended.
         self.later.clear();
         self.resubmit = None;
     }
@@ -264,7 +263,7 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
             Err(refused) => return Enqueued::Done(rq, Err(refused)),
         };
         let Some(at) = self.places.next() else {
-            // Every place is taken, so a request will complete.
+            // All places are taken, so a completion will follow.
             return Enqueued::Busy(rq, Busy::DevResource);
         };
         let place = &mut self.places[at];
@@ -305,13 +304,13 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
         self.take_finished(now, out);
     }
 
-    /// A disk that has begun an I/O does not give it back, and the request stays until the kernel has let go of the
-    /// memory. So the kernel is asked to give it up, and the timer begins again.
+    /// A disk does not give back an I/O that it has begun, and the request stays until the kernel has released the
+    /// memory. So the kernel is asked to cancel it, and the timer begins again.
     fn timed_out(&mut self, _: Instant, tag: Tag) -> Expiry {
         let has_it = |place: &Request| place.rq.as_ref().is_some_and(|rq| rq.tag() == tag);
         let at = self.places.position(has_it).expect("the engine asks about what is here");
         if let Some(waiting) = self.later.iter().position(|(_, place)| *place == at) {
-            // The kernel does not have it at the moment.
+            // The kernel does not have it.
             self.later.remove(waiting);
             return Expiry::Done(self.release(at), Err(IoError::TIMED_OUT));
         }
@@ -320,18 +319,18 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
         Expiry::ResetTimer
     }
 
-    /// Only for requests that are tried again; for others the descriptor signals.
+    /// The time of the next retry. Other events become readable on the descriptor.
     fn next_event(&self) -> Option<Instant> {
         let later = self.later.front().map(|(from, _)| *from);
         later.into_iter().chain(self.resubmit).min()
     }
 
-    /// The ring itself: readable while there are completions in it. None if there is another one.
+    /// The descriptor of the ring, readable while it has completions. `None` with a polled ring.
     fn event_fd(&self) -> Option<BorrowedFd<'_>> {
         self.polled.is_none().then(|| self.ring.fd())
     }
 
-    /// Queues with a ring of their own, unless the number of hardware queues was given.
+    /// Another queue with a ring of its own, unless the number of hardware queues is given.
     fn another(&self) -> Option<Another<P>> {
         self.place.as_ref()?;
         let origin = Arc::clone(&self.origin);
@@ -345,7 +344,7 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
         self.place.as_ref().map(|place| Ok(place.berth()))
     }
 
-    /// Waits for the kernel: the only call that may take long.
+    /// Waits for the kernel. This call alone may take long.
     fn abandon(&mut self, out: &mut Vec<Inflight>) {
         self.quiesce();
         out.extend(self.places.iter_mut().filter_map(|place| place.rq.take()));
@@ -354,25 +353,25 @@ impl<P: IoBuf> DeviceQueue<P> for UringQueue {
 }
 
 impl Drop for UringQueue {
-    /// The lists of pieces are freed with the queue, and registered pools may be, so it waits for the kernel as
-    /// `abandon` does. The engine calls `abandon` first; without that, requests that are still held are dropped,
-    /// which is reported, and their payloads stay in the engine's table.
+    /// Waits for the kernel as `abandon` does, since lists of pieces, and perhaps registered pools, are freed with the
+    /// queue. The engine calls `abandon` first. Otherwise requests that are still held are dropped, which is reported,
+    /// and their payloads stay in the engine's table.
     fn drop(&mut self) {
         self.quiesce();
     }
 }
 
-/// Entries (16 bytes) that the lists of free places may keep in all: 64 requests of 1024 pieces each, the most that
-/// one call takes. A load above that has megabytes of data in flight, beside which an allocation is negligible.
+/// The most entries (16 bytes) of all lists of free places: 64 requests of 1024 pieces each, the most that one call
+/// takes. A load above that has megabytes of data in flight, beside which an allocation is negligible.
 const KEPT: usize = 64 << 10;
-/// Like [`KEPT`], but for each place of a deeper queue: lists of usual lengths are kept at any depth.
+/// The same for each place of a deeper queue, so that lists of usual lengths are kept at any depth.
 const KEPT_EACH: usize = 16;
 
 /// Places for at most `depth` requests.
 pub(crate) struct Places {
-    /// The lists of pieces do not move when this grows; only the places do.
+    /// When this grows, the places move, but not their lists of pieces.
     all: Vec<Request>,
-    /// Taken from the end: the place used last, which the cache still has, is used next.
+    /// Free places, taken from the end: the place used last, which is still in the cache, is used next.
     free: Vec<u32>,
     depth: u32,
     /// Room in the lists of free places, in entries.
@@ -382,7 +381,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// No places at first. Allocates nothing.
+    /// Begins without places. Allocates nothing.
     pub(crate) fn new(depth: u32) -> Self {
         let most_kept = KEPT.max(KEPT_EACH * depth as usize);
         Self { all: Vec::new(), free: Vec::new(), depth, kept: 0, most_kept }
@@ -414,7 +413,7 @@ impl Places {
             return None;
         }
         self.all.push(Request::new());
-        // Room in the free list is reserved here, so that giving a place back never allocates.
+        // Reserving here lets `give_back` never allocate.
         self.free.reserve(self.all.len());
         self.free.push(at);
         Some(at)

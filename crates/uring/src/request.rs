@@ -1,7 +1,7 @@
 //! One request at the kernel: the operation, its progress, and the meaning of an answer.
 //!
-//! It makes entries and judges answers, and touches no ring. For devices without a ring, the same is done by system
-//! calls of the calling thread ([`Request::perform`]).
+//! It makes entries and judges answers, without access to a ring. For devices without a ring, [`Request::perform`]
+//! makes system calls on the calling thread.
 
 use crate::parts::{Descriptor, Files, Kind, Stretch, ZeroBy};
 use crate::ring::Ring;
@@ -24,28 +24,28 @@ pub(crate) struct Request {
     /// The first and the last of the files that the request goes to.
     first_file: u32,
     last_file: u32,
-    /// The position in the file, in bytes, of the rest to be done there.
+    /// The position in the file and the length of the rest to be done there, in bytes.
     offset: u64,
     left: u64,
-    /// The memory of a read or write, adjacent pieces joined. It has to stay in place while the entry is in use.
-    /// Grows as it is filled, and keeps its capacity.
+    /// The memory of a read or write, with adjacent pieces joined. It must not move while the kernel has the entry. The
+    /// list keeps its capacity.
     pieces: Vec<libc::iovec>,
-    /// Capacity of `pieces` when the place last became free.
+    /// The capacity of `pieces` when the place last became free.
     counted: u32,
     /// The first piece that is not done.
     first: usize,
-    /// The number of pieces, the last ones, that are for further files.
+    /// The number of pieces at the end that are for further files.
     behind: usize,
-    /// The registered piece of memory that contains all of it.
+    /// The registered piece of memory that contains all of it; `None` if there is none.
     fixed: Option<u16>,
-    /// The engine has given it up: it is not submitted again.
+    /// The engine has given it up, so it is not submitted again.
     pub(crate) given_up: bool,
-    /// The request is a discard or zeroes to be followed by a flush: their operation has no flag for it.
+    /// A flush follows: the request is a discard or zeroes with `FUA`, whose operation has no flag for it.
     then_flush: bool,
 }
 
-// SAFETY: the pointers lead to payloads of the I/O that `rq` stands for; they are passed to the kernel and never read
-// through here, so it does not matter which thread holds them.
+// SAFETY: the pointers lead to payloads of the I/O that `rq` stands for. They are passed to the kernel and never
+// dereferenced here, so it does not matter which thread holds them.
 unsafe impl Send for Request {}
 
 impl Request {
@@ -97,7 +97,7 @@ impl Request {
         (self.first, self.behind) = (0, 0);
     }
 
-    /// Capacity of the list of pieces when it was last counted, in entries.
+    /// The capacity of the list of pieces when it was last counted, in entries.
     #[inline]
     pub(crate) fn counted(&self) -> usize {
         self.counted as usize
@@ -109,13 +109,13 @@ impl Request {
         self.counted = self.pieces.capacity() as u32;
     }
 
-    /// Frees the list of pieces. The place must be free, or about to be.
+    /// Frees the list of pieces. The place must be free, or become so.
     #[cold]
     pub(crate) fn forget_list(&mut self) {
         (self.pieces, self.counted) = (Vec::new(), 0);
     }
 
-    /// Capacity of the list of pieces, in entries.
+    /// The capacity of the list of pieces, in entries.
     #[cfg(test)]
     pub(crate) fn room(&self) -> usize {
         self.pieces.capacity()
@@ -136,10 +136,10 @@ impl Request {
         }
     }
 
-    /// Adds the memory of a read or write, each piece of which has to begin and end at multiples of `alignment` bytes.
+    /// Adds the memory of a read or write. Each piece has to begin and end at multiples of `alignment` bytes.
     ///
     /// # Errors
-    /// [`IoError::INVALID`] if it does not, or is not as long as the I/O.
+    /// [`IoError::INVALID`] if a piece does not, or the memory is not as long as the I/O.
     #[inline]
     pub(crate) fn gather<P: IoBuf>(
         &mut self,
@@ -157,7 +157,7 @@ impl Request {
                 self.add(start, len);
             }
             let is_whole = bytes == u64::from(bio.sectors) * u64::from(SECTOR_SIZE);
-            // Some file systems would silently use the page cache for an unaligned I/O.
+            // Some file systems silently use the page cache for an unaligned I/O.
             let is_aligned = places & mask == 0;
             if !is_whole || !is_aligned {
                 return Err(IoError::INVALID);
@@ -169,7 +169,7 @@ impl Request {
         Ok(())
     }
 
-    /// Leaves the memory behind the next `left` bytes to further files.
+    /// Leaves the memory after the next `left` bytes for further files.
     #[cold]
     fn bound(&mut self) {
         let (mut left, mut at) = (self.left as usize, self.first);
@@ -193,7 +193,7 @@ impl Request {
         &self.pieces[self.first..self.pieces.len() - self.behind]
     }
 
-    /// Turns to the next of the files.
+    /// Continues with the next of the files.
     #[cold]
     fn turn(&mut self, files: &Files) {
         self.file += 1;
@@ -214,7 +214,8 @@ impl Request {
         }
     }
 
-    /// After the last [`add`](Self::add): finds the registered piece, if the kernel has this memory mapped already.
+    /// Finds the registered piece that contains the memory, if there is one. To be called after the last
+    /// [`add`](Self::add).
     #[inline]
     pub(crate) fn find_fixed(&mut self, ring: &Ring) {
         if self.pieces.len() > 1 && !ring.has_vectored_fixed {
@@ -285,11 +286,11 @@ impl Request {
         opcode::Fallocate::new(fd, self.left).offset(self.offset).mode(mode).build()
     }
 
-    /// Judges the kernel's answer: bytes, or an errno below 0. `files` are those of the device, `block` is its logical block
-    /// size.
+    /// Judges the kernel's answer: bytes, or a negative errno. `files` are those of the device, and `block` is its
+    /// logical block size.
     ///
-    /// `EINTR` and `ECANCELED` say as little about the I/O as `EAGAIN`: unless the engine gave the request up, it was
-    /// not cancelled on request, but the thread that submitted it may have ended before the kernel began.
+    /// `EINTR` and `ECANCELED` are no results of the I/O, like `EAGAIN`: unless the engine gave the request up, the
+    /// thread that submitted it ended before the kernel began.
     #[inline]
     pub(crate) fn judge(&mut self, answer: i32, files: &Files, block: u32) -> Step {
         match answer {
@@ -325,8 +326,8 @@ impl Request {
         }
     }
 
-    /// `done` bytes have been moved. A short transfer continues at the last whole block, since direct I/O can begin
-    /// nowhere else; a transfer that made no progress is at the end of a file that has become shorter.
+    /// Accounts for `done` bytes moved. A short transfer continues after the last whole block, since direct I/O can
+    /// begin nowhere else. A transfer without progress is at the end of a file that has become shorter.
     #[inline]
     fn advance(&mut self, done: u64, block: u32) -> Step {
         if done >= self.left {
@@ -349,11 +350,11 @@ impl Request {
         Step::Again
     }
 
-    /// Does it on the calling thread, which sleeps as long as that takes: all of it, unless an answer of the kernel says
-    /// nothing about the I/O ([`Step::Later`]). Arguments as for [`judge`](Self::judge).
+    /// Does the whole request on the calling thread, which sleeps for as long as that takes; [`Step::Later`] if an
+    /// answer of the kernel is no result of the I/O. Arguments as for [`judge`](Self::judge).
     ///
     /// # Panics
-    /// If the request holds no token: its memory may be gone.
+    /// If the request holds no token, so that its memory may be gone.
     pub(crate) fn perform(&mut self, files: &Files, block: u32) -> Step {
         assert!(self.rq.is_some(), "a request without its token");
         loop {
@@ -365,18 +366,19 @@ impl Request {
         }
     }
 
-    /// One system call for the rest to be done: the kernel's answer, in bytes, or an errno below 0.
+    /// Makes one system call for the rest to be done. Returns the kernel's answer: bytes, or a negative errno.
     fn call(&self, file: &File) -> i32 {
         let fd = file.as_raw_fd();
         let (pieces, count) = (self.list().as_ptr(), self.list().len());
         let (at, len) = (self.offset as libc::off64_t, self.left as libc::off64_t);
-        // The largest requests are smaller than the most bytes that one call moves.
+        // Requests are smaller than the most bytes that one call moves.
         let count = count as i32;
         let durable = matches!(self.kind, Kind::Write { durable: true });
         let flags = if durable { libc::RWF_DSYNC } else { 0 };
-        // SAFETY: `fd` is open while `file` is borrowed. The kernel reaches memory only during the call, through `count`
-        // pieces that lie in `self`. They point to payloads of the I/O whose token is in `self` (`perform` has looked), and
-        // payloads stay in place while their token is not back in the engine. A piece shrinks only by the bytes moved.
+        // SAFETY: `fd` is open while `file` is borrowed. The kernel reaches memory only during the call, through
+        // `count` pieces that lie in `self`. They point to payloads of the I/O whose token is in `self` (`perform` has
+        // looked), and payloads stay in place while their token is not back in the engine. A piece shrinks only by the
+        // bytes moved.
         let answer = unsafe {
             match self.kind {
                 Kind::Read => libc::preadv2(fd, pieces, count, at, 0),
@@ -395,7 +397,7 @@ impl Request {
         match i32::try_from(answer) {
             Ok(answer) if answer >= 0 => answer,
             Ok(_) => -std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
-            // More than any request has.
+            // This is more than any request has.
             Err(_) => i32::MAX,
         }
     }

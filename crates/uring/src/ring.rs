@@ -1,9 +1,9 @@
-//! One ring: creating it, probing its features, and registering the file and the buffers with it.
+//! One ring: creating it, probing its features, and registering files and buffers with it.
 //!
-//! Any thread may use it, one at a time, and the thread that submits may not be the one that reaps. That decides
-//! about the flags of its set-up: `SINGLE_ISSUER` and `DEFER_TASKRUN` tie a ring to one thread; and with
-//! `COOP_TASKRUN` a completion waits until the thread that *submitted* enters the kernel for another reason, while
-//! the thread that watches the ring waits for the completion. So completions interrupt, as they do by default.
+//! Any thread may use it, one at a time, and one thread may submit while another one reaps. This decides the flags of
+//! its set-up: `SINGLE_ISSUER` and `DEFER_TASKRUN` tie a ring to one thread. With `COOP_TASKRUN` a completion waits
+//! until the thread that *submitted* enters the kernel for another reason, while the thread that watches the ring waits
+//! for the completion. So completions interrupt, which is the default.
 
 use crate::OpenError;
 use blkmq_buf::BufferPool;
@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-/// The kernel's limit for one registered buffer; a larger pool is registered in pieces of this size.
+/// The kernel's limit for one registered buffer, in bytes. A larger pool is registered in pieces of this size.
 const PIECE: usize = 1 << 30;
 
 /// The operations used here, all available since Linux 5.6.
@@ -37,7 +37,7 @@ pub(crate) struct Ring {
 struct Region {
     start: usize,
     len: usize,
-    /// Number of its first piece.
+    /// The number of its first piece.
     first: usize,
     /// Keeps the addresses valid.
     _pool: BufferPool,
@@ -49,8 +49,8 @@ impl Ring {
         Self::of(depth, |_| {})
     }
 
-    /// A ring whose completions are looked for at the device: each [`submit`](Self::submit) looks, with nothing to submit as
-    /// well. It takes reads and writes only.
+    /// A ring with polled completions: each [`submit`](Self::submit) looks for them at the device, even with nothing to
+    /// submit. It takes reads and writes only.
     pub(crate) fn polled(depth: u32) -> Result<Self, OpenError> {
         Self::of(depth, |builder| {
             builder.setup_iopoll();
@@ -74,7 +74,7 @@ impl Ring {
         Ok(Self { ring, regions: Vec::new(), has_vectored_fixed })
     }
 
-    /// Makes `files` the ring's own, with numbers from 0.
+    /// Registers `files` with the ring, with numbers from 0.
     pub(crate) fn register_files<'a>(
         &self,
         files: impl Iterator<Item = &'a File>,
@@ -84,7 +84,7 @@ impl Ring {
         registered.map_err(OpenError::ring("register the file with the ring"))
     }
 
-    /// Has the kernel map the memory of `pools` for the life of the ring.
+    /// Registers the memory of `pools`, which the kernel maps for the life of the ring.
     pub(crate) fn register_buffers(&mut self, pools: &[BufferPool]) -> Result<(), OpenError> {
         let mut pieces = Vec::new();
         for pool in pools {
@@ -104,13 +104,13 @@ impl Ring {
         if pieces.is_empty() {
             return Ok(());
         }
-        // SAFETY: the memory is the pools', which `regions` keeps for as long as the ring exists. Registering only
-        // maps it; each request decides which bytes are read and written.
+        // SAFETY: the memory is the pools', which `regions` keeps for as long as the ring exists. Registering only maps
+        // it. Each request decides which bytes are read and written.
         let registered = unsafe { self.ring.submitter().register_buffers(&pieces) };
         registered.map_err(OpenError::ring("register buffers with the ring"))
     }
 
-    /// The registered piece that contains `len` bytes at `start`.
+    /// The registered piece that contains `len` bytes at `start`; `None` if there is none.
     #[inline]
     pub(crate) fn piece_of(&self, start: usize, len: usize) -> Option<u16> {
         self.regions.iter().find_map(|region| {
@@ -150,14 +150,14 @@ impl Ring {
         }
     }
 
-    /// Has `fd` polled, again and again: whenever it becomes readable, there is a completion with `number`. The caller
+    /// Adds a multishot poll of `fd`: whenever it becomes readable, there is a completion with `number`. The caller
     /// [submits](Self::submit).
     pub(crate) fn poll(&mut self, fd: RawFd, number: u64) {
         let poll = opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32).multi(true);
         self.push_apart(&poll.build().user_data(number));
     }
 
-    /// Ends the poll with `number`; the completion of this itself has the number `end`.
+    /// Removes the poll with `number`. The completion of the removal has the number `end`.
     pub(crate) fn forget_poll(&mut self, number: u64, end: u64) {
         self.push_apart(&opcode::PollRemove::new(number).build().user_data(end));
     }
@@ -194,20 +194,20 @@ impl Ring {
         self.ring.completion().next()
     }
 
-    /// Asks the kernel to give up all requests that it has not begun. It may have begun all of them, or not support
-    /// this: in either case the completions show the result.
+    /// Asks the kernel to cancel all requests that it has not begun. It may have begun all of them, or not support
+    /// this. In either case the completions show the result.
     pub(crate) fn cancel(&self) {
         let at_once = Some(Timespec::new());
         let _ = self.ring.submitter().register_sync_cancel(at_once, CancelBuilder::any());
     }
 
-    /// Like [`cancel`](Self::cancel), but for the request with this number.
+    /// Like [`cancel`](Self::cancel), for the request with this number alone.
     pub(crate) fn cancel_one(&self, number: u32) {
         let one = CancelBuilder::user_data(number.into());
         let _ = self.ring.submitter().register_sync_cancel(Some(Timespec::new()), one);
     }
 
-    /// Readable while there are completions.
+    /// The descriptor of the ring, readable while there are completions.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.ring.as_fd()
     }
@@ -215,8 +215,8 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // A watcher of the ring has a descriptor of its own, which would keep the pages mapped. And the kernel
-        // destroys a ring some time later; until then a block device would stay claimed.
+        // A watcher of the ring has a descriptor of its own, which would keep the pages mapped. The kernel destroys a
+        // ring with a delay, in which a block device would stay claimed.
         if !self.regions.is_empty() {
             let _ = self.ring.submitter().unregister_buffers();
         }
@@ -225,12 +225,12 @@ impl Drop for Ring {
     }
 }
 
-/// Builds a ring with all flags that the kernel knows and none that it does not.
+/// Builds a ring with the flags among these that the kernel knows.
 fn build(entries: u32, kind: impl Fn(&mut Builder)) -> io::Result<IoUring> {
     let mut with = [IoUring::builder(), IoUring::builder(), IoUring::builder()];
-    // One bad entry must not leave the entries behind it to the next call; and entries need no index (Linux 6.6).
+    // One bad entry must not leave later entries to the next call, and entries need no index (Linux 6.6).
     with[0].setup_submit_all().setup_no_sqarray();
-    // Linux 5.18.
+    // The first flag alone (Linux 5.18).
     with[1].setup_submit_all();
     let mut last = io::Error::from_raw_os_error(libc::EINVAL);
     for builder in &mut with {

@@ -1,4 +1,4 @@
-//! Calls of the system that have no safe wrapper elsewhere, or one for 32 bits.
+//! System calls that have no safe wrapper elsewhere, or one for 32 bits only.
 
 use io_uring::types::Timespec;
 use nix::errno::Errno;
@@ -6,21 +6,21 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// The alignment of direct I/O in the file and in memory, in bytes, as statx tells it since Linux 6.1; 0 if there is no
-/// direct I/O.
+/// The alignment of direct I/O in the file and in memory, in bytes, as statx reports it since Linux 6.1: zero if there
+/// is no direct I/O, `None` if unknown.
 pub(crate) fn direct_alignment(file: &File) -> Option<(u32, u32)> {
     let mut stat = std::mem::MaybeUninit::<libc::statx>::zeroed();
     let (fd, wanted) = (file.as_raw_fd(), libc::STATX_DIOALIGN);
     // SAFETY: the path is a string, and the kernel writes to `stat` during the call only.
     let asked =
         unsafe { libc::statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, wanted, stat.as_mut_ptr()) };
-    // SAFETY: it is made of integers, for which zeroes are values.
+    // SAFETY: its fields are integers, for which zero is a value.
     let stat = unsafe { stat.assume_init() };
     let is_known = asked == 0 && stat.stx_mask & wanted != 0;
     is_known.then_some((stat.stx_dio_offset_align, stat.stx_dio_mem_align))
 }
 
-/// The logical block size of a block device.
+/// The logical block size of a block device, in bytes; `None` if the device does not report it.
 pub(crate) fn block_size(device: &File) -> Option<u32> {
     let mut bytes = 0_i32;
     // SAFETY: the kernel writes an int, during the call only.
@@ -28,7 +28,7 @@ pub(crate) fn block_size(device: &File) -> Option<u32> {
     if asked == 0 { u32::try_from(bytes).ok() } else { None }
 }
 
-/// Changes the room of `len` bytes at `at` as the flags in `mode` say.
+/// Calls fallocate(2) with these flags for `len` bytes at `at`.
 pub(crate) fn allocate(file: &File, mode: i32, at: u64, len: u64) -> nix::Result<()> {
     let wide = |n| i64::try_from(n).map_err(|_| Errno::EINVAL);
     let (at, len) = (wide(at)?, wide(len)?);
@@ -45,7 +45,8 @@ struct WaitArgument {
     timespec: u64,
 }
 
-/// Submits `entries` of a ring and waits for `least` completions, for `limit` at most. Returns the entries taken.
+/// Submits `entries` of a ring and waits for `least` completions, for `limit` at most. Returns the number of entries
+/// taken.
 ///
 /// # Safety
 /// The memory of the entries stays valid until their completions have been taken.
@@ -60,7 +61,7 @@ pub(crate) unsafe fn enter(
     let timespec = limit.map_or(0, |limit| std::ptr::from_ref(limit) as u64);
     let argument = WaitArgument { sigmask: 0, sigmask_size: 0, min_wait_usec: 0, timespec };
     let (flags, size) = (GETEVENTS | EXT_ARG, size_of::<WaitArgument>());
-    // SAFETY: for the entries promised by the caller; the argument and the time are read during the call only.
+    // SAFETY: the caller promises it for the entries. The argument and the time are read during the call only.
     let entered = unsafe {
         libc::syscall(
             libc::SYS_io_uring_enter,

@@ -1,6 +1,6 @@
-//! Opens a file or block device, and finds out its limits.
+//! Opens a file or block device, and determines its limits.
 //!
-//! This module knows nothing about rings. Deviations from the options are reported in notes.
+//! This module knows no rings. Deviations from the options are reported in notes.
 
 use crate::contents::{self, seek};
 use crate::lock::{Access, LockError, lock};
@@ -25,7 +25,7 @@ const IOV_MAX: u64 = 1024;
 const PAGE_SECTORS: u64 = PAGE as u64 / SECTOR_SIZE as u64;
 /// The largest logical block of the block layer.
 const MAX_BLOCK: u32 = 4096;
-/// Sectors in one discard, or one write of zeroes: as many as fit 32 bits of bytes.
+/// The most sectors in one discard or one write of zeroes: their bytes fit into 32 bits.
 const MAX_HOLE_SECTORS: u64 = (u32::MAX >> 9) as u64;
 
 /// The unit of an I/O, in bytes.
@@ -33,7 +33,7 @@ const MAX_HOLE_SECTORS: u64 = (u32::MAX >> 9) as u64;
 pub(crate) struct Alignment {
     /// In the file: its logical block size.
     pub(crate) block: u32,
-    /// In memory.
+    /// In memory; 1 for none.
     pub(crate) memory: u32,
 }
 
@@ -45,12 +45,11 @@ pub(crate) struct Target {
     pub(crate) limits: Limits,
     pub(crate) cache: WriteCache,
     pub(crate) readonly: bool,
-    /// The device writes zeroes without being sent any.
+    /// The device writes zeroes without a transfer.
     pub(crate) has_fast_zeroes: bool,
     pub(crate) present: Arc<Present>,
     pub(crate) is_direct: bool,
-    /// The file system has no disk below, and can begin no I/O without waiting for it: the kernel hands each one of a ring to
-    /// a thread.
+    /// The file system has no disk below and no asynchronous I/O: the kernel passes each I/O of a ring to a thread.
     pub(crate) is_in_memory: bool,
     pub(crate) notes: Vec<String>,
 }
@@ -86,15 +85,15 @@ impl Target {
         if options.iopoll && !(is_direct && has_polls(queue.as_ref())) {
             return Err(OpenError::NotPolled { path: path.into() });
         }
-        // Of several ranges of memory the kernel wants whole blocks each, though it takes a part of one at the end of a file.
+        // The kernel demands whole blocks of each of several ranges, but takes a part of one at the end of a file.
         let range_alignment = if is_direct { alignment.memory.max(1) } else { 0 };
         let units = (alignment.block, range_alignment);
         let mut limits = limits(queue.as_ref(), units, bytes - rest);
         limits.rotational = queue.as_ref().is_some_and(|queue| queue.is_set("rotational"));
         let zeroes = queue.as_ref().and_then(|queue| queue.number("write_zeroes_max_bytes"));
         let has_fast_zeroes = kind == Kind::File || zeroes.is_some_and(|bytes| bytes > 0);
-        // The kernel writes zeroes to a device that has no such operation, at the rate of other writes. If opened for
-        // reading, such I/Os are answered like writes.
+        // To a device without such an operation, the kernel writes zeroes at the rate of other writes. On a device that
+        // is opened for reading, such I/Os are answered like writes.
         limits.max_write_zeroes_sectors = whole(MAX_HOLE_SECTORS, alignment.block);
         if !readonly {
             let about = (kind, &file, meta.blksize(), bytes);
@@ -106,7 +105,7 @@ impl Target {
         let access = (readonly, is_direct);
         let present = Arc::new(Present::new(&file, kind, alignment.block, access));
         let cache = if present.look().has_volatile_cache {
-            // The kernel makes a write durable by a flush, where the device has no durable writes.
+            // If the device has no durable writes, the kernel makes a write durable by a flush.
             let is_device = kind == Kind::BlockDevice && is_direct;
             let has_fua = queue.as_ref().is_some_and(|queue| queue.is_set("fua"));
             WriteCache::Back { fua: has_fua || !is_device }
@@ -128,17 +127,17 @@ impl Target {
     }
 }
 
-/// Returns whether the disk has queues in which completions are looked for.
+/// Returns whether the disk has queues for polling.
 fn has_polls(queue: Option<&present::Queue>) -> bool {
     queue.is_some_and(|queue| queue.is_set("io_poll"))
 }
 
-/// Returns whether it is a file of tmpfs. The node of a block device may be on one, which says nothing of the device.
+/// Returns whether it is a regular file of tmpfs. The node of a block device may be in tmpfs, whatever the device.
 fn is_in_memory(kind: Kind, file: &File) -> bool {
     kind == Kind::File && fstatfs(file).is_ok_and(|it| it.filesystem_type() == TMPFS_MAGIC)
 }
 
-/// Sets the limits of discards, and those of zeroes where discards decide about them.
+/// Sets the limits of discards, and for a file those of zeroes.
 fn hole_limits(
     limits: &mut Limits,
     (kind, file, preferred, bytes): (Kind, &File, u64, u64),
@@ -167,14 +166,13 @@ fn whole(sectors: u64, block: u32) -> u32 {
     (sectors / block * block) as u32
 }
 
-/// The unit of discards, if it is one in blocks.
+/// The unit of discards in bytes; 0 if it is unknown or no multiple of a block.
 fn granularity(bytes: Option<u64>, block: u32) -> u32 {
     let unit = bytes.filter(|bytes| bytes.is_multiple_of(block.into()));
     unit.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(0)
 }
 
-/// Makes the file as large as requested, and returns its type. An image of another format is refused before it
-/// is changed.
+/// Makes the file as large as requested, and returns its type. An image of another format is refused, unchanged.
 pub(crate) fn prepare(
     path: &Path,
     options: &Options,
@@ -245,8 +243,8 @@ fn keep_out(
     }
 }
 
-/// Opens the file for direct I/O, and finds the alignment. `None` if that is not possible or not wanted; a note if it
-/// is not possible.
+/// Opens the file for direct I/O, and determines the alignment. `None` if that is not wanted, or not possible, with a
+/// note.
 fn open_direct(
     path: &Path,
     kind: Kind,
@@ -282,8 +280,8 @@ fn open_direct(
     }
 }
 
-/// The alignment for direct I/O: from statx, since Linux 6.1; before, the logical block size of a device, or for a
-/// file the block size found by trial. `None` if it has no direct I/O after all.
+/// The alignment for direct I/O: from statx since Linux 6.1, and on older kernels the logical block size of a device,
+/// or the block size of a file by trial. `None` if the file has no direct I/O.
 fn direct_alignment(file: &File, kind: Kind) -> Option<Alignment> {
     if let Some((block, memory)) = sys::direct_alignment(file) {
         let has_direct = block > 0 && memory > 0;
@@ -298,7 +296,8 @@ fn block_size(file: &File, kind: Kind) -> Option<u32> {
     (kind == Kind::BlockDevice).then(|| sys::block_size(file)).flatten()
 }
 
-/// The smallest block that can be read: a direct read of less than a block is refused.
+/// The smallest block that can be read, since a direct read of less than a block is refused; `None` if no read
+/// succeeds.
 fn smallest_read(file: &File) -> Option<u32> {
     let mut page = AlignedBuf::new(PAGE);
     [SECTOR_SIZE, MAX_BLOCK].into_iter().find(|block| {
@@ -307,15 +306,15 @@ fn smallest_read(file: &File) -> Option<u32> {
     })
 }
 
-/// `alignment`: that of each range of a list, if the page cache is bypassed; else 0.
+/// The limits of a file of `bytes` bytes. `alignment` is that of each range of a list, 0 through the page cache.
 fn limits(queue: Option<&present::Queue>, (block, alignment): (u32, u32), bytes: u64) -> Limits {
     let default = Limits::default();
     let number = |attribute| queue.and_then(|queue| queue.number(attribute));
     let blocks = |sectors: u64| sectors / u64::from(block / SECTOR_SIZE);
     let segments = number("max_segments").map(|n| n.clamp(1, IOV_MAX));
     let max_sectors = number("max_sectors_kb").map_or(default.max_sectors.into(), |kb| kb * 2);
-    // Pages of a process are seldom neighbours in memory, and each then is a segment of the disk. Of more the kernel would make
-    // several commands, which nothing here has ordered or counted.
+    // Pages of a process are seldom adjacent in memory, so each is a segment for the disk. The kernel would divide a
+    // request with more pages into several commands, which the queue does not order or count.
     let max_sectors = segments.map_or(max_sectors, |n| max_sectors.min(n * PAGE_SECTORS));
     let max_blocks = blocks(max_sectors).clamp(1, blocks(u64::from(u32::MAX >> 9)));
     let physical = number("physical_block_size").and_then(|bytes| u32::try_from(bytes).ok());
@@ -332,8 +331,8 @@ fn limits(queue: Option<&present::Queue>, (block, alignment): (u32, u32), bytes:
     }
 }
 
-/// Sectors in one hole; 0 if the file system makes none. Tried beyond the end of the file, where no data is lost, or
-/// where there is a hole already if no file can be longer.
+/// The most sectors in one hole; 0 if the file system makes none. The trial is behind the end of the file, where no
+/// data is lost, or in an existing hole if no file can be longer.
 fn holes_of_file(file: &File, bytes: u64) -> u64 {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let page = PAGE as u64;
@@ -347,7 +346,7 @@ fn holes_of_file(file: &File, bytes: u64) -> u64 {
     if can { MAX_HOLE_SECTORS } else { 0 }
 }
 
-/// The place of a page in the first hole of the file, if that is large enough.
+/// The place of a page in the first hole of the file; `None` if that is too small, or there is no hole.
 fn page_of_hole(file: &File, bytes: u64) -> Option<u64> {
     let page = PAGE as u64;
     let at = seek(file, 0, Whence::SeekHole).ok()?.checked_next_multiple_of(page)?;
@@ -358,8 +357,8 @@ fn page_of_hole(file: &File, bytes: u64) -> Option<u64> {
     (is_free && at.checked_add(page)? <= bytes).then_some(at)
 }
 
-/// Sectors in one discard; 0 if the device has none. A hole in a device is a write of zeroes that it unmaps, so it
-/// must have both.
+/// The most sectors in one discard; 0 if the device has none. A hole in a device is a write of zeroes that it unmaps,
+/// so the device must have both.
 fn discard_of_device(queue: Option<&present::Queue>, notes: &mut Vec<String>) -> u64 {
     let sectors = |attribute| {
         let bytes = queue.and_then(|queue| queue.number(attribute)).unwrap_or(0);
@@ -378,8 +377,8 @@ fn discard_of_device(queue: Option<&present::Queue>, notes: &mut Vec<String>) ->
 mod tests {
     use super::*;
 
-    /// Regression test: nodes of block devices are in a file system of the kind of tmpfs, so every block device was read and
-    /// written in the call, a request at a time.
+    /// Nodes of block devices are in a file system like tmpfs. Block devices must not be read and written in the call
+    /// for that, a request at a time.
     #[test]
     fn a_block_device_is_not_in_the_memory_that_its_node_is_in() {
         let node = File::open("/dev/null").expect("it is in the folder of block devices");
@@ -396,7 +395,8 @@ mod tests {
         limits(Some(&present::Queue::at(folder.path().into())), (512, 4), 1 << 30)
     }
 
-    /// A loop device says 1280 KiB and 128 segments: of a request of 1 MiB the kernel made two or three commands.
+    /// A loop device reports 1280 KiB and 128 segments. The kernel would divide a request of 1 MiB into two or three
+    /// commands.
     #[test]
     fn a_request_is_one_command_where_each_page_is_a_segment() {
         let limits = limits_of(&[("max_sectors_kb", 1280), ("max_segments", 128)]);

@@ -1,6 +1,6 @@
-//! The data read is the data written, however it was merged, vectored, registered or shared between rings; also with
-//! several files as one device, where it arrives in the file and at the place that it is for; and on a real block
-//! device: a file behind the kernel's loop driver.
+//! The data read is the data written, however it was merged, vectored, registered or shared between rings. Also with
+//! several files as one device, where it arrives in the right file at the right place. Also on a block device: a file
+//! behind the kernel's loop driver.
 
 #![cfg(target_os = "linux")]
 
@@ -19,7 +19,7 @@ const THREADS: u64 = 3;
 /// Blocks that each thread writes.
 const BLOCKS: u64 = 192;
 
-/// A block from the pool, or a new one if none is left.
+/// A block from the pool, or a new one if the pool is empty.
 fn buffer(pool: &BufferPool) -> AlignedBuf {
     pool.take().unwrap_or_else(|| AlignedBuf::new(BLOCK))
 }
@@ -47,7 +47,7 @@ fn pass(client: &mut Client<AlignedBuf>, pool: &BufferPool, op: Op, mine: &[u64]
 fn round_trip(test: &str, options: &str, registers: bool) {
     let file = TempFile::new(test, THREADS * BLOCKS * BLOCK as u64);
     let Some(mut device) = file.open(test, options) else { return };
-    // Too few for all I/Os in flight, so that some requests have both kinds of memory.
+    // The pool is too small for all I/Os in flight, so some requests have both kinds of memory.
     let pool = BufferPool::new(48, BLOCK);
     if registers {
         device.register(&pool);
@@ -96,7 +96,8 @@ pub fn contents_survive_the_page_cache() {
     round_trip("contents_survive_the_page_cache", ",direct=0", false);
 }
 
-/// Writes eight adjacent blocks with one flush of the plug, then reads them likewise, with buffers of `pool`.
+/// Writes eight adjacent blocks with one flush of the plug, and then reads them in the same way, with buffers of
+/// `pool`.
 fn merged(test: &str, pool: Option<&BufferPool>, order: [usize; 8]) {
     let file = TempFile::new(test, 8 * BLOCK as u64);
     let Some(mut device) = file.open(test, "") else { return };
@@ -235,7 +236,7 @@ fn arrives(test: &str, options: &str) {
         assert_eq!(result, Ok(()));
         assert!(is_filled(buf.as_mut_slice(), n), "block {n}");
     }
-    // Between the files, and across the end of the first.
+    // These I/Os are between the files, or cross the end of the first or the start of the second.
     for (at, len) in [(JOINED_BLOCKS, 1), (JOINED_BLOCKS - 1, 2), (second - 1, 2)] {
         let io = Io::read(Bytes(at * BLOCK as u64), AlignedBuf::new(len * BLOCK));
         assert_eq!(call(&mut client, io).0, Err(IoError::IO), "block {at}");
@@ -320,8 +321,8 @@ pub fn files_with_rings_for_clients_share_them() {
     assert!(join(&[&first, &threads.expect("a file").expect("as before")]).is_none());
 }
 
-/// Three files with as many blocks of a device as `blocks` says, and the file and block of each block of the device.
-/// `requests`: those that write all of it.
+/// Three files with `blocks` blocks of a device each, and the file and block of each block of the device. `requests`
+/// are those that write all of it.
 fn arranged(
     test: &str,
     by: Join,
@@ -343,7 +344,7 @@ fn arranged(
     let count = blocks.iter().sum::<u64>();
     let mut words = vec![0; count as usize];
 
-    // One request over all files, where the device has no chunks: its memory is in pieces.
+    // If the device has no chunks, this is one request over all files, with memory in pieces.
     let now = client.clock().now();
     for n in 0..count {
         words[n as usize] = n + 1;
@@ -437,7 +438,7 @@ impl Loop {
         Self(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// An attribute of its queue in sysfs.
+    /// The value of an attribute of its queue in sysfs.
     fn attribute(&self, name: &str) -> String {
         let disk = self.0.trim_start_matches("/dev/");
         let text = std::fs::read_to_string(format!("/sys/block/{disk}/queue/{name}"));
@@ -506,7 +507,7 @@ fn a_block_device_stores_discards_and_flushes() {
     }
 }
 
-/// Regression test: a block device that takes no writes was taken for one that does, as the kernel lets it be opened.
+/// The kernel opens a block device for writing even if it takes no writes.
 #[test]
 #[ignore = "needs root and the loop driver; cargo xtask interop runs it"]
 fn a_block_device_that_takes_no_writes_is_read_only_and_says_so() {
@@ -538,6 +539,6 @@ fn a_block_device_that_takes_no_writes_is_read_only_and_says_so() {
             assert_eq!(cached(), is_volatile, "{text}");
         }
     }
-    // The next file behind this loop device would have it.
+    // Otherwise the next file behind this loop device would be read-only.
     access("--setrw");
 }

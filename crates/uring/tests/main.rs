@@ -1,4 +1,4 @@
-//! Every file of tests here, in one program: the engine's generic code is compiled and linked once for all of them.
+//! All files of tests in this folder, in one program, so that the engine's generic code is compiled and linked once.
 //! `cargo test -p blkmq-uring --test all contents::` runs one file.
 
 mod common;

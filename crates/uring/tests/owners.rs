@@ -1,4 +1,4 @@
-//! Several clients of one file, each with a ring of its own: completions, calls, and clients that are away; and files
+//! Several clients of one file, each with a ring of its own: completions, calls, and clients that are away. Also files
 //! behind a reactor on a tokio runtime, where futures may be dropped.
 
 #![cfg(target_os = "linux")]
@@ -15,7 +15,7 @@ use std::sync::{Arc, Barrier};
 use tokio::runtime::{Builder, Runtime};
 
 const BLOCKS: u64 = 256;
-/// Longer than any wait here unless a completion or a call is missed.
+/// A time longer than any wait here, unless a completion or a call is missed.
 const LONG: Nanos = Nanos::from_secs(5);
 
 /// A service for `clients` clients of a file, with `depth` driver tags. `None` if there is no io_uring here.
@@ -34,8 +34,8 @@ fn owners(
     Some((file, service))
 }
 
-/// Regression test: all rings were made with the queue, so that a queue was for one client unless it was told otherwise. The
-/// lane of a client is made with the client, while others have I/Os in flight, and stays for the next client.
+/// The lane of a client, with its ring, is made with the client, while others have I/Os in flight, and stays for the
+/// next client. So a queue is for any number of clients.
 #[test]
 fn a_lane_is_made_when_its_client_comes() {
     let Some((_file, service)) =
@@ -49,7 +49,7 @@ fn a_lane_is_made_when_its_client_comes() {
     first.flush();
     let mut others = vec![service.client().expect("the second")];
     assert!(write(&mut others[0], 1) < LONG);
-    // The engine is built anew, and takes over the lanes that are there.
+    // The engine is built anew, and takes over the existing lanes.
     service.set_attribute("queue/scheduler", "mq-deadline").expect("it is registered");
     others.extend((3..DEFAULT_SUBMITTERS).map(|_| service.client().expect("further ones")));
     for (n, client) in (2..).zip(&mut others) {
@@ -66,7 +66,7 @@ fn since(client: &Client<AlignedBuf>, begun: Instant) -> Nanos {
     client.clock().now() - begun
 }
 
-/// Writes block `n`, waits, and returns how long it took.
+/// Writes block `n` and waits. Returns the time that this took.
 fn write(client: &mut Client<AlignedBuf>, n: u64) -> Nanos {
     let mut buf = AlignedBuf::new(BLOCK);
     fill(&mut buf, n);
@@ -93,7 +93,7 @@ fn every_block_arrives(test: &str, scheduler: &'static Factory) {
     assert!(bytes.chunks_exact(BLOCK).zip(0..).all(|(bytes, n)| is_filled(bytes, n)));
 }
 
-/// Four threads and two tags: requests are picked by the threads whose completions made room.
+/// With four threads and two tags, requests are picked by threads whose completions have freed tags.
 #[test]
 fn every_block_of_several_clients_arrives() {
     every_block_arrives("every_block_of_several_clients_arrives", &none::FACTORY);
@@ -104,7 +104,7 @@ fn every_block_of_several_clients_arrives_mq_deadline() {
     every_block_arrives("every_block_of_several_clients_arrives_mq_deadline", &deadline::FACTORY);
 }
 
-/// One client has both tags and does something else: the other one finds out.
+/// One client has both tags and does not wait. The other one takes its completions.
 #[test]
 fn a_client_that_is_away_keeps_no_tag() {
     let Some((_file, service)) =
@@ -123,7 +123,7 @@ fn a_client_that_is_away_keeps_no_tag() {
     assert_eq!(away.wait(2, 2, |_| {}), 2);
 }
 
-/// The kernel handles calls in the thread that asked for them: a client that moves asks anew.
+/// The kernel handles calls in the thread that added the poll, so a client that moves to another thread adds it again.
 #[test]
 fn a_client_that_moves_is_called_on_its_new_thread() {
     let Some((_file, service)) =
@@ -169,7 +169,7 @@ fn a_dropped_client_leaves_its_tags_to_others() {
     }
 }
 
-/// A thread that sleeps for a completion that never comes is called by another thread.
+/// A thread that sleeps for a completion that never arrives is called by another thread.
 #[test]
 fn a_sleeping_client_hears_of_a_cancel() {
     let Some((_file, service)) =
@@ -218,7 +218,7 @@ fn a_wait_ends_at_its_time() {
     assert_eq!(client.wait(1, 1, |_| {}), 1);
 }
 
-/// The descriptor of a client with a ring of its own, in a loop of poll(2) beside anything else.
+/// The descriptor of a client with a ring of its own, in another program's loop of poll(2).
 #[test]
 fn the_descriptor_of_an_owner_wakes_a_foreign_loop() {
     let Some((_file, service)) =
@@ -286,7 +286,7 @@ async fn write_and_read(disk: &Handle<AlignedBuf>, n: u64) {
     assert!(is_filled(done.payload.as_mut_slice(), n), "block {n}");
 }
 
-/// With fewer driver tags than tasks, so that workers call each other.
+/// Driver tags are fewer than tasks, so that workers call each other.
 #[test]
 fn every_block_of_many_tasks_arrives() {
     for (threads, scheduler) in [(2, &none::FACTORY), (4, &deadline::FACTORY)] {
@@ -307,7 +307,7 @@ fn every_block_of_many_tasks_arrives() {
     }
 }
 
-/// The kernel handles calls in the thread that asked for them. When that has ended, another one asks.
+/// The kernel handles calls in the thread that added the poll. After the end of that thread, another one adds it.
 #[test]
 fn calls_reach_a_task_whose_first_thread_has_ended() {
     let test = "calls_reach_a_task_whose_first_thread_has_ended";
@@ -317,7 +317,7 @@ fn calls_reach_a_task_whose_first_thread_has_ended() {
     let reactor = service.reactor_on(runtime.handle()).expect("the other");
     let disk = reactor.handle();
     for round in 0..4 {
-        // The client has the only tag, and the task's I/O is held until a turn of the client gives it back.
+        // The client has the only tag, and the task's I/O is held until a turn of the client frees it.
         other.push(io(Op::Read, 200, AlignedBuf::new(BLOCK))).expect("there is credit");
         other.flush();
         std::thread::scope(|scope| {
@@ -328,7 +328,7 @@ fn calls_reach_a_task_whose_first_thread_has_ended() {
     }
 }
 
-/// Buffers stay with I/Os whose futures, tasks and runtime are gone.
+/// Buffers stay with their I/Os after the end of futures, tasks and runtime.
 #[test]
 fn a_runtime_may_end_with_ios_at_the_file() {
     let test = "a_runtime_may_end_with_ios_at_the_file";

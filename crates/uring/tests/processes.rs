@@ -1,8 +1,8 @@
-//! Locks against programs of QEMU, and a file that cannot be laid out, which needs a process with a limit.
+//! Locks against programs of QEMU, and a failing layout of a file, in a process with a limit on file sizes.
 
 #![cfg(target_os = "linux")]
 
-// The part of `common` that needs no service.
+// This part of `common` needs no service.
 #[path = "common/files.rs"]
 mod files;
 
@@ -14,10 +14,11 @@ use std::sync::{Mutex, PoisonError};
 
 const SIZE: u64 = 16 * BLOCK as u64;
 
-/// A process started by another test has this test's files open, and with them their locks, between fork and exec.
+/// Serializes the tests: between fork and exec, a process started by one test has the files of the others open, and
+/// with them their locks.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// In qemu-io's message about a file that it cannot lock.
+/// A word of qemu-io's message about a file that it cannot lock.
 const LOCKED: &str = "lock";
 
 /// qemu-io around `path`; `None`, and a line that names the test, if it is not installed.
@@ -52,7 +53,7 @@ fn qemu_does_not_write_while_a_file_is_open_for_writing_here() {
     assert_eq!(file.bytes()[..BLOCK], [0xcd; BLOCK], "as qemu-io fills");
 }
 
-/// qemu-io with its commands from a pipe: it has the file open until the pipe is closed.
+/// qemu-io reads its commands from a pipe, and has the file open until the pipe is closed.
 #[test]
 fn a_file_that_qemu_has_open_for_writing_is_refused_here() {
     let test = "a_file_that_qemu_has_open_for_writing_is_refused_here";
@@ -65,7 +66,7 @@ fn a_file_that_qemu_has_open_for_writing_is_refused_here() {
         let Some(mut command) = qemu_io(test, file.path(), args) else { return };
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.expect("it is installed");
-        // Its prompt appears when the file is open.
+        // The prompt appears when the file is open.
         let mut prompt = [0; 7];
         let stdout = child.stdout.as_mut().expect("a pipe");
         std::io::Read::read_exact(stdout, &mut prompt).expect("qemu-io shows its prompt");
@@ -85,8 +86,8 @@ fn a_file_that_qemu_has_open_for_writing_is_refused_here() {
     assert!(file.try_open("").is_ok(), "it has ended");
 }
 
-/// Regression test: when the file system became full during the layout, a new file was left behind, partly filled,
-/// and an existing one stayed longer than before. Here a limit on file sizes causes the error, in a separate process.
+/// If the file system becomes full during the layout, a new file is removed, and an existing one gets its former
+/// length. Here a limit on file sizes causes the error, in a separate process.
 #[test]
 fn what_cannot_be_laid_out_leaves_nothing_behind() {
     let test = "what_cannot_be_laid_out_leaves_nothing_behind";
@@ -103,7 +104,7 @@ fn what_cannot_be_laid_out_leaves_nothing_behind() {
     let old = TempFile::new(test, SIZE);
     let new = old.path().with_extension("new");
     for path in [&new, old.path()] {
-        // Without the signal, which would end the process, the error is EFBIG.
+        // The signal would end the process. If it is ignored, the error is EFBIG.
         let script = "ulimit -f 2000 && trap '' XFSZ && exec \"$0\" --exact --nocapture \"$1\"";
         let output = Command::new("sh")
             .args(["-c", script])

@@ -1,8 +1,8 @@
-//! Files that cannot be opened, also because another program has locked them; I/Os that are refused; and the results of
-//! I/Os when the file or the queue goes away, or a device of safe code forgets the ring it wraps.
+//! Files that cannot be opened, also because another program has locked them, and I/Os that are refused. Also the
+//! results of I/Os when the file or the queue ends, or a device of safe code forgets the ring that it wraps.
 //!
-//! `BLKMQ_ROUNDS` is the number of rounds of the forgetful device; sanitizers run more than an ordinary test. No test
-//! here starts a process: a forked process holds the locks until it runs another program.
+//! `BLKMQ_ROUNDS` is the number of rounds of the forgetful device, for which sanitizers run more than an ordinary test.
+//! No test here starts a process: a forked process holds the locks until it runs another program.
 
 #![cfg(target_os = "linux")]
 
@@ -44,7 +44,7 @@ pub fn what_is_no_storage_is_refused_with_a_reason() {
 fn a_file_that_cannot_be_polled_is_refused() {
     let test = "a_file_that_cannot_be_polled_is_refused";
     let file = TempFile::new(test, BLOCK as u64);
-    // Through the page cache, on whatever disk.
+    // Through the page cache it is refused on any disk.
     let Some(opened) = open(test, &format!("{},iopoll=1,direct=0", file.path().display())) else {
         return;
     };
@@ -127,7 +127,7 @@ pub fn a_read_only_device_is_not_changed() {
     assert_eq!(file.bytes(), [0; 4 * BLOCK]);
 }
 
-/// Another program shortens the file: reads of the missing part fail, and no data is made up.
+/// Another program shortens the file: reads of the missing part fail.
 #[test]
 pub fn the_end_of_the_file_is_an_error() {
     let test = "the_end_of_the_file_is_an_error";
@@ -154,7 +154,7 @@ pub fn a_full_ring_makes_the_rest_wait() {
     let service = start(config, 1);
     let mut client = service.client().expect("one submitter");
     let now = client.clock().now();
-    // Every other block, so that nothing merges.
+    // Every other block is written, so that no I/Os merge.
     for n in 0..128 {
         client.push_at(now, io(Op::Write, 2 * n, block(n))).expect("there is credit");
     }
@@ -168,14 +168,14 @@ pub fn a_full_ring_makes_the_rest_wait() {
     assert!(stats.busy > 0, "it was full: {stats:?}");
 }
 
-/// The queue ends while the disk still writes into buffers; they come back only when the disk is done. If they came
-/// back earlier, the data read would appear in them after they have got other contents.
+/// The queue ends while the disk still writes into buffers, which return only when the disk is done. Otherwise the data
+/// read would overwrite their later contents.
 #[test]
 pub fn a_queue_that_goes_away_waits_for_the_kernel() {
     const LEN: usize = 256 << 10;
     let test = "a_queue_that_goes_away_waits_for_the_kernel";
     let file = TempFile::new(test, 0);
-    // Laid out, because holes are read at once.
+    // The file is laid out, because holes are read without the disk.
     let Some(mut device) = file.open(test, ",size=16") else { return };
     let pool = BufferPool::new(64, LEN);
     device.register(&pool);
@@ -201,7 +201,7 @@ pub fn a_queue_that_goes_away_waits_for_the_kernel() {
         assert_eq!(pool.free(), 64, "round {round}");
         let mut all = Vec::from_iter((0..64).map_while(|_| pool.take()));
         all.iter_mut().for_each(|buf| fill(buf, u64::MAX));
-        // Takes as long as the disk needs for all I/Os in flight.
+        // This takes as long as the disk needs for all I/Os in flight.
         let other = service(&device, 1);
         let mut client = other.client().expect("one submitter");
         for n in 0..64 {
@@ -214,12 +214,12 @@ pub fn a_queue_that_goes_away_waits_for_the_kernel() {
     }
 }
 
-/// The thread that submitted ends before the kernel has begun; another thread takes over the submitter.
+/// The thread that submitted ends before the kernel has begun, and another thread takes over the submitter.
 #[test]
 pub fn a_thread_may_submit_and_go() {
     let test = "a_thread_may_submit_and_go";
     let file = TempFile::new(test, 64 * BLOCK as u64);
-    // Through the page cache writes are left to the kernel's own workers, which belong to the submitting thread.
+    // Writes through the page cache are done by the kernel's workers, which belong to the submitting thread.
     for options in ["", ",direct=0"] {
         let Some(device) = file.open(test, options) else { return };
         for _ in 0..4 {
@@ -250,7 +250,7 @@ pub fn a_thread_may_submit_and_go() {
     }
 }
 
-/// Regression test: the bytes of an image were served as those of a disk, and `size` made it longer.
+/// The bytes of an image must not be served as those of a disk, nor may `size` make it longer.
 #[test]
 pub fn an_image_of_another_format_is_refused_by_its_name_unless_it_is_to_be_raw() {
     let test = "an_image_of_another_format_is_refused";
@@ -270,7 +270,7 @@ pub fn an_image_of_another_format_is_refused_by_its_name_unless_it_is_to_be_raw(
     assert_eq!(other, "format=qcow2 is not possible; accepted: raw");
 }
 
-/// Regression test: a file that another program had removed was served until the server ended, without a word.
+/// A server must report that another program has removed its file.
 #[test]
 pub fn a_file_is_known_to_be_cut_grown_or_removed() {
     let test = "a_file_is_known_to_be_cut_grown_or_removed";
@@ -326,7 +326,7 @@ fn one_writer_at_a_time_and_any_number_of_readers() {
     drop(readers);
 }
 
-/// The rings hold the file, too; the lock is free as soon as they are gone.
+/// The rings hold the file, too. The lock is free when they have been dropped.
 #[test]
 fn the_lock_goes_away_with_the_queues() {
     let test = "the_lock_goes_away_with_the_queues";

@@ -1,6 +1,6 @@
-//! Threads under a witness that checks what a device owes to the engine, and against a model of the file; and the tests
-//! of files once more where io_uring is forbidden, on a thread that a seccomp filter keeps from it, as the default
-//! profile of containers does.
+//! Threads under a witness that checks the duties of a device to the engine, and against a model of the file. Also the
+//! tests of files without io_uring, on a thread under a seccomp filter that forbids it, like the default profile of
+//! containers.
 
 #![cfg(target_os = "linux")]
 
@@ -15,7 +15,7 @@ use blkmq_uring::{OpenError, UringDevice};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::thread;
 
-/// Blocks of the file.
+/// The number of blocks of the file.
 const BLOCKS: u64 = 64;
 const IOS: u64 = 4000;
 
@@ -24,7 +24,7 @@ fn open(file: &TempFile, options: &str) -> UringDevice {
     UringDevice::described(&text).expect("a file").expect("it opens")
 }
 
-/// An I/O of one block, and what the block holds when it is done: its word, 0 for zeroes.
+/// An I/O of one block, and the contents of the block when it is done: its word, 0 for zeroes.
 fn draw(rng: &mut Rng, n: u64, word: u64) -> (Io<AlignedBuf>, Option<u64>) {
     let (op, after) = match rng.below(16) {
         0 => (Op::Flush, None),
@@ -35,7 +35,7 @@ fn draw(rng: &mut Rng, n: u64, word: u64) -> (Io<AlignedBuf>, Option<u64>) {
     };
     let (sector, sectors) =
         if op == Op::Flush { (0, 0) } else { (n * u64::from(SECTORS), SECTORS) };
-    // The witness knows an I/O by its cookie.
+    // The witness identifies an I/O by its cookie.
     let cookie = word * BLOCKS + n;
     let mut io =
         Io::new(op, sector, sectors, cookie, block(if op == Op::Write { word } else { u64::MAX }));
@@ -116,13 +116,13 @@ fn two_ways_to_a_file_exclude_each_other_and_leave_it_when_they_go() {
             client.push(Io::new(Op::Read, n * 8, SECTORS, n, block(0))).expect("there is credit");
         }
         client.flush();
-        // With requests at the threads.
+        // The device is dropped with requests at the threads.
         drop((client, service, device));
     }
     open(&file, "");
 }
 
-/// Runs `test` on a thread, of which it and all threads that it starts are answered with `errno` when they ask for a ring.
+/// Runs `test` on a thread. On this thread, and on all threads that it starts, setting up a ring fails with `errno`.
 fn without_rings(errno: i32, test: impl FnOnce() + Send + 'static) {
     let ended = thread::spawn(move || {
         let setup = [(libc::SYS_io_uring_setup, Vec::new())].into_iter().collect();

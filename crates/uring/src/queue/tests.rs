@@ -1,4 +1,4 @@
-//! Answers that the kernel rarely gives: a test replaces its real ones.
+//! Answers that the kernel rarely gives, in place of its real ones.
 
 use super::*;
 use crate::target::Target;
@@ -105,7 +105,7 @@ fn read(n: u64, blocks: u32) -> Io<AlignedBuf> {
     Io::new(Op::Read, n * 8, blocks * 8, n, AlignedBuf::new(blocks as usize * BLOCK))
 }
 
-/// The kernel hands I/O on such a file to a thread of its own, and waking that took longer than the copy.
+/// The kernel would pass I/O on such a file to a thread of its own, whose waking takes longer than the copy.
 #[test]
 fn a_file_in_memory_is_read_and_written_in_the_call() {
     let test = "a_file_in_memory_is_read_and_written_in_the_call";
@@ -129,7 +129,7 @@ fn a_file_in_memory_is_read_and_written_in_the_call() {
     assert_eq!(reap(&mut submitter)[0].0, Err(IoError::IO));
 }
 
-/// Polls at `now` until at most `left` answers are left; the real disk takes real time.
+/// Polls at `now` until at most `left` answers remain. The disk takes real time.
 fn await_answers(rig: &Rig, submitter: &mut Submitter<AlignedBuf>, now: Instant, left: usize) {
     for _ in 0..50_000_000_u64 {
         if rig.answers.left() <= left {
@@ -141,7 +141,7 @@ fn await_answers(rig: &Rig, submitter: &mut Submitter<AlignedBuf>, now: Instant,
     panic!("the kernel has not answered");
 }
 
-/// Polls at `now` until the I/O is done; the real disk takes real time.
+/// Polls at `now` until the I/O is done. The disk takes real time.
 fn finish(submitter: &mut Submitter<AlignedBuf>, now: Instant) -> (IoResult, AlignedBuf) {
     let mut answer = None;
     for _ in 0..50_000_000_u64 {
@@ -175,7 +175,7 @@ fn nothing_is_the_end_of_the_file() {
     assert_eq!(finish(&mut submitter, T0).0, Err(IoError::IO));
 }
 
-/// In virtual time: the retry is due a millisecond later and not before, and the submitter learns that time.
+/// In virtual time: the retry is due exactly a millisecond later, and the submitter gets that time.
 #[test]
 fn what_the_kernel_could_not_do_is_tried_again_a_millisecond_later() {
     let test = "what_the_kernel_could_not_do";
@@ -196,7 +196,7 @@ fn what_the_kernel_could_not_do_is_tried_again_a_millisecond_later() {
     assert!(result.is_ok() && holds(&mut buf, 5));
 }
 
-/// The kernel does not have requests that wait to be tried again, so a queue that ends need not wait for them.
+/// A queue that ends need not wait for requests that are to be tried again, which the kernel does not have.
 #[test]
 fn a_queue_can_go_while_something_waits_to_be_tried_again() {
     let test = "a_queue_can_go_while_something_waits";
@@ -206,7 +206,7 @@ fn a_queue_can_go_while_something_waits_to_be_tried_again() {
     drop((submitter, rig));
 }
 
-/// The kernel is not working on it, so it can be taken back.
+/// The kernel does not have the request, so it can be returned.
 #[test]
 fn what_waits_to_be_tried_again_comes_back_when_its_time_is_up() {
     let test = "what_waits_to_be_tried_again_comes_back";
@@ -222,7 +222,7 @@ fn what_waits_to_be_tried_again_comes_back_when_its_time_is_up() {
     assert_eq!(result, Ok(()), "its place is free again");
 }
 
-/// The kernel has the request when it times out: it is asked to give the request up, and reports that it has.
+/// The kernel has the request when it times out, and is asked to cancel it.
 #[test]
 fn what_the_kernel_gives_up_has_timed_out() {
     let test = "what_the_kernel_gives_up_has_timed_out";
@@ -230,13 +230,13 @@ fn what_the_kernel_gives_up_has_timed_out() {
     let Some(rig) = Rig::with_timeout(test, &answers, RETRY_DELAY) else { return };
     let mut submitter = rig.submit(read(5, 2));
     await_answers(&rig, &mut submitter, T0, 1);
-    // One turn hands it to the kernel again and asks for it back.
+    // One turn submits it again and cancels it.
     submitter.poll(T0 + RETRY_DELAY);
     assert_eq!(rig.queue.stats().timeouts, 1);
     assert_eq!(finish(&mut submitter, T0 + RETRY_DELAY).0, Err(IoError::TIMED_OUT));
 }
 
-/// A device that drops its inner queue instead of giving its requests back.
+/// A device that drops its inner queue without returning its requests.
 struct Dropping(Option<UringQueue>);
 
 impl Dropping {
@@ -263,7 +263,7 @@ impl DeviceQueue<AlignedBuf> for Dropping {
     }
 }
 
-/// A queue that is gone has nothing at the kernel, whatever happened to its requests: later contents of the buffers
+/// After the drop of a queue the kernel has no requests of it, whatever became of them: later contents of the buffers
 /// are not overwritten.
 #[test]
 fn a_queue_that_is_dropped_with_requests_waits_for_the_kernel() {
@@ -294,14 +294,14 @@ fn a_queue_that_is_dropped_with_requests_waits_for_the_kernel() {
         for n in 0..8 {
             let Some(buf) = pool.take() else { break };
             let sectors = (LEN / 512) as u32;
-            // Not in order, so that nothing merges.
+            // The order prevents merges.
             let read = Io::new(Op::Read, n * 3 % 8 * u64::from(sectors), sectors, n, buf);
             submitter.push(T0, read).expect("there is credit");
         }
         submitter.flush(T0);
         drop(submitter);
         drop(queue);
-        // The buffers that the engine has freed; it may have kept them all.
+        // The buffers that the engine has freed, perhaps none.
         let mut back = Vec::from_iter(std::iter::from_fn(|| pool.take()));
         back.iter_mut().for_each(|buf| buf.as_mut_slice().fill(0xab));
         let other = Queue::new(device.config().expect("a ring")).expect("valid");
@@ -318,8 +318,8 @@ fn a_queue_that_is_dropped_with_requests_waits_for_the_kernel() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// A thread that was about to sleep on its ring was called, and a turn of another thread took the call: the sleeper, whose
-/// mark the caller had taken, was not woken for any later completion of its own that such a turn took as well.
+/// A turn of another thread may take the call for a thread that is about to sleep on its ring. The caller has taken the
+/// sleeper's mark, so without a second call the sleeper would miss any later completion that such a turn takes.
 #[test]
 fn a_call_that_another_thread_takes_is_passed_on() {
     let test = "a_call_that_another_thread_takes_is_passed_on";
@@ -380,8 +380,8 @@ fn round(places: &mut Places, count: usize, pieces: usize) {
     assert_eq!(places.taken(), 0);
 }
 
-/// Regression test: lists for the most pieces were allocated for every place when a queue was made: 160 MiB at
-/// the largest depth and 1024 segments, of which 2.9 GB were resident with 64 queues.
+/// Lists for the most pieces at every place would take 160 MiB at the largest depth and 1024 segments, and 2.9 GB
+/// resident with 64 queues.
 #[test]
 fn memory_is_in_proportion_to_what_was_in_flight() {
     let mut places = Places::new(10_240);

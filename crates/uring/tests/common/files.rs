@@ -1,21 +1,21 @@
-//! Test files, and a message where there is no io_uring. For both programs of tests.
+//! Test files, and a message where there is no io_uring, for both programs of tests.
 
 use blkmq_uring::{OpenError, UringDevice};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes in the blocks that tests move.
+/// The length of the blocks that tests move, in bytes.
 pub const BLOCK: usize = 4096;
 
 /// A file for one test, removed afterwards.
 pub struct TempFile(PathBuf);
 
 impl TempFile {
-    /// Creates the file with `bytes` zeroes; `name` is the test's.
+    /// Creates the file with `bytes` zeroes. `name` is that of the test.
     pub fn new(name: &str, bytes: u64) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        // A test may run a second time beside itself, without io_uring.
+        // A test may run a second time at the same time, without io_uring.
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("{name}-{}-{number}", std::process::id()));
@@ -54,7 +54,7 @@ thread_local! {
     pub static WITHOUT_RINGS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// `None`, and a line that names the test, if there is no io_uring here.
+/// Opens a device. `None`, and a line that names the test, if there is no io_uring here.
 pub fn open(test: &str, text: &str) -> Option<Result<UringDevice, OpenError>> {
     match UringDevice::parse(text) {
         Ok(device) if device.has_threads() != WITHOUT_RINGS.get() => {

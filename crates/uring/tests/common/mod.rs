@@ -1,4 +1,4 @@
-//! Helpers of these tests: services around a device, and blocks whose words tell them apart.
+//! Helpers of these tests: services around a device, and blocks that are identified by their words.
 
 mod files;
 
