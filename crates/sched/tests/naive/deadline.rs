@@ -1,7 +1,7 @@
 //! `mq-deadline`, written from its page and `spec/mq-deadline.md` sections 2 to 5: two vectors and scans.
 //!
-//! One vector holds the requests inserted at the head, the other one the rest in FIFO order. A class is a number from
-//! 0 (real-time) to 2 (idle), a direction is "is it a write?".
+//! One vector holds the requests inserted at the head, the other one the remaining requests in FIFO order. A class is a
+//! number from 0 (real-time) to 2 (idle), and a direction is true for writes.
 
 use blkmq_core::{Class, HwQueue, Instant, IoMeta, Nanos, RequestId};
 use blkmq_sched::{At, Cx, Done, Facts, Grown, Options, Pick, Scheduler, Shape};
@@ -156,7 +156,7 @@ impl Naive {
         entry.rq
     }
 
-    /// Section 4.1; a request must have waited for at least `age`.
+    /// Selects by section 4.1. The request must have waited for at least `age`.
     fn select(&mut self, now: Instant, class: usize, age: Nanos) -> Option<RequestId> {
         if self.on("head_per_class")
             && let Some(head) = self.dispatch_head(class)
@@ -186,7 +186,7 @@ impl Naive {
         Some(self.dispatch(chosen))
     }
 
-    /// The entry of a class that was inserted first; of several, a head, then a read.
+    /// The entry of a class that was inserted first; of several, one at the head, then a read.
     fn oldest(&self, class: usize) -> Option<Entry> {
         let heads = if self.on("head_per_class") { self.dispatch_head(class) } else { None };
         let mut all: Vec<Entry> = heads.into_iter().collect();

@@ -2,7 +2,7 @@
 //! `adaptive`, its additional state, the changes of tokens, and the verdict of a review about reads with its effect on
 //! bursts.
 //!
-//! The counters and the shared state are the twin's own: its governor turns counts back into samples and sorts those.
+//! The twin has counters and shared state of its own: its governor turns counts into samples and sorts them.
 
 use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Nanos, Op, RequestId};
 use blkmq_sched::{At, Common, Cx, Done, Facts, Governor, Options, Pick, Scheduler, Shape, Used};
@@ -47,14 +47,14 @@ fn domain_of(op: Op) -> usize {
 
 fn bucket_of(latency: u64, target: u64) -> usize {
     let width = u128::from(target / 4).max(1);
-    // The first bucket with an upper end that is not exceeded.
+    // The first bucket whose upper end is not exceeded.
     (0..7).find(|i| u128::from(latency) <= width * (*i as u128 + 1)).unwrap_or(7)
 }
 
 /// Fine buckets up to 2^28 units of 256 ns.
 const FINE_BUCKETS: usize = 4 + 26 * 4;
 
-/// The first unit of 256 ns that is above a fine bucket.
+/// The first unit of 256 ns above a fine bucket.
 fn fine_end(bucket: usize) -> u64 {
     if bucket < 4 {
         return bucket as u64 + 1;
@@ -76,7 +76,7 @@ struct Entry {
     headed: bool,
 }
 
-/// Entries are in the order in which they would leave if there were one domain and no tokens.
+/// Entries are in the order in which they would leave with one domain and without tokens.
 struct Naive {
     values: [i64; 4],
     async_depth: u32,
@@ -361,7 +361,7 @@ impl Reviewer {
         (bad, device, total)
     }
 
-    /// A review while the device is measured; true if the measurement is over.
+    /// Applies a review while the device is measured. Returns whether the measurement is over.
     fn measure(
         &mut self,
         now: Instant,
@@ -412,7 +412,7 @@ impl Reviewer {
         true
     }
 
-    /// A review while the device is not measured.
+    /// Applies a review while the device is not measured.
     fn adapt(&mut self, now: Instant, grown: &[u64], tokens: &mut [u32], values: &mut [u64]) {
         let targets = self.targets();
         let (bad, device, total) = self.judge(now, grown);
@@ -627,20 +627,20 @@ impl Adaptive {
     }
 }
 
-/// With `adaptive=2`.
+/// The state of bursts, with `adaptive=2`.
 #[derive(Clone, Copy, Default)]
 struct Bursts {
     period: u64,
     content: u32,
     complaints_at_longest: u32,
     let_pass: u32,
-    /// More was let through since the last complaint.
+    /// More was admitted since the last complaint.
     more: bool,
     too_large: bool,
 }
 
 impl Bursts {
-    /// Applies a verdict; returns the factor by which bursts grow, in eighths.
+    /// Applies a verdict. Returns the factor by which bursts grow, in eighths.
     fn judge(&mut self, verdict: &str, base: u64) -> u64 {
         let [shortest, longest] = [16, 4096].map(|times| (base * times).min(250_000_000));
         let hopeless = self.complaints_at_longest >= 8;
@@ -684,7 +684,7 @@ impl Bursts {
 }
 
 impl Adaptive {
-    /// Applies a review: reads that came back since they were last judged, and the judgement of READ.
+    /// Applies a review: reads that completed since they were last judged, and the judgement of READ.
     fn judge_bursts(
         &mut self,
         target: u64,

@@ -1,5 +1,5 @@
-//! Naive twins: a second implementation of each policy of the registry, written from its page with nothing but
-//! vectors and scans, to be compared decision by decision. The twin of `none`, a list, is here.
+//! Naive twins: a second implementation of each policy of the registry, written from its page with vectors and scans
+//! only, to be compared decision by decision. The twin of `none`, a list, is here.
 
 pub mod bfq;
 mod deadline;

@@ -191,7 +191,7 @@ impl Twin {
         self.nearer(self.last_position, &self.request(next), &self.request(rq)).rq
     }
 
-    /// Section 5.1.
+    /// Makes a queue busy (section 5.1). Returns whether it looks interactive.
     fn wake(&mut self, queue: usize) -> bool {
         let id = queue as u32;
         let slices = Nanos(self.tunables.slice_idle.0.saturating_mul(3));
@@ -229,7 +229,7 @@ impl Twin {
         interactive
     }
 
-    /// A held request leaves without having been served.
+    /// Removes a held request that was not served.
     pub(super) fn take_back(&mut self, rq: RequestId) {
         let request = self.request(rq);
         let at = self.at(rq);
@@ -247,7 +247,7 @@ impl Twin {
         self.free_if_unused(queue);
     }
 
-    /// The start of a request may have changed.
+    /// Files a request again, whose start may have changed.
     pub(super) fn moved(&mut self, rq: RequestId, sector: u64) {
         let at = self.at(rq);
         let Request { queue, place, sector: old, .. } = self.requests[at];
@@ -315,7 +315,7 @@ pub(super) struct Filed {
 }
 
 impl Twin {
-    /// The queue that an I/O goes to: that of its sender, or one that its sender shares from now on.
+    /// The queue for an I/O: that of its sender, or one that its sender begins to share.
     fn cooperate(&mut self, sender: Sender, queue: usize, io: &IoMeta) -> usize {
         if self.tunables.joining == Joining::Off {
             return queue;
@@ -334,7 +334,7 @@ impl Twin {
         }
     }
 
-    /// Served, and more than 100 ms after its first I/O.
+    /// Returns whether a queue was served, and had its first I/O more than 100 ms ago.
     fn is_late(&self, queue: usize) -> bool {
         self.q(queue).served > 0 && self.now > self.q(queue).first_io + ms(100)
     }
@@ -375,7 +375,7 @@ impl Twin {
             && !self.is_late(other)
     }
 
-    /// From now on `sender` sends to `into` instead of `queue`.
+    /// Redirects `sender` from `queue` to `into`.
     fn join(&mut self, sender: Sender, queue: usize, into: usize) -> usize {
         let (from, to) = (self.q(queue).clone(), self.q(into).clone());
         if !from.shared {
@@ -400,7 +400,7 @@ impl Twin {
         into
     }
 
-    /// `sender` has a queue of its own again.
+    /// Gives `sender` a queue of its own again.
     pub(super) fn split(&mut self, sender: Sender, queue: usize) -> usize {
         let saved = self.sender_mut(sender).saved.take();
         let all = self.senders.values().filter(|proc| proc.queue == Some(queue)).count();
@@ -428,7 +428,7 @@ impl Twin {
         own
     }
 
-    /// A new sync queue may share one that began shortly before it.
+    /// Lets a new sync queue share one that began shortly before it.
     fn join_series(&mut self, sender: Sender, queue: usize) -> usize {
         let number = self.q(queue).born;
         let last = self.last_created.and_then(|number| self.born(number));
@@ -488,7 +488,7 @@ impl Twin {
         wanted.then_some(twin)
     }
 
-    /// Something about the next request of a queue may have changed.
+    /// Files a queue again, whose next request may have changed.
     pub(super) fn refile(&mut self, queue: usize) {
         let q = self.q(queue);
         let next = q.next.filter(|_| q.sync && q.busy);
@@ -521,7 +521,7 @@ impl Injection {
         Self { limit, baseline: None, lowered: Some(now) }
     }
 
-    /// Was it lowered or reset less than `span` ago?
+    /// Returns whether it was lowered or reset less than `span` ago.
     fn lowered_within(&self, span: Nanos, now: Instant) -> bool {
         self.lowered.is_some_and(|at| now < at + span)
     }
@@ -558,14 +558,14 @@ impl Sampling {
         Self { armed: false, since: Instant::ZERO, watched: None, injected: false };
 }
 
-/// Learning.
+/// Learning for wakers and injection.
 impl Twin {
     /// The queue with this number, if it still exists.
     pub(super) fn born(&self, number: u64) -> Option<usize> {
         self.existing().find(|q| self.q(*q).born == number)
     }
 
-    /// A sync queue gets a request while none waits; before that is counted.
+    /// Looks for the waker of a sync queue that gets a request while none waits, before the request is counted.
     fn look_for_waker(&mut self, queue: usize) {
         let Some(number) = self.last_completed else { return };
         let Some(suspect) = self.born(number) else { return };
@@ -591,7 +591,7 @@ impl Twin {
         }
     }
 
-    /// At the same time: is the request to be measured?
+    /// Decides at the same time whether the request is measured.
     fn sample_arrival(&mut self, queue: usize) {
         let (now, in_driver) = (self.now, self.in_driver());
         let q = self.q_mut(queue);
@@ -609,7 +609,7 @@ impl Twin {
         }
     }
 
-    /// `short_think` of a queue has changed.
+    /// Adapts the limit of a queue whose `short_think` has changed.
     fn think_time_changed(&mut self, queue: usize) {
         let now = self.now;
         let q = self.q_mut(queue);
@@ -619,14 +619,14 @@ impl Twin {
         }
     }
 
-    /// The queue in service has `rq` dispatched.
+    /// Notes that the queue in service dispatches `rq`.
     pub(super) fn sample_dispatch(&mut self, rq: RequestId) {
         if self.sampling.armed {
             (self.sampling.armed, self.sampling.watched) = (false, Some(rq));
         }
     }
 
-    /// `rq` is back, and still counted as in the device.
+    /// Learns from `rq`, which has completed, and still counts as in the device.
     pub(super) fn sample_completion(&mut self, rq: RequestId, completed: Instant) {
         if self.sampling.watched != Some(rq) {
             return;
@@ -639,7 +639,7 @@ impl Twin {
         let learned = &mut self.q_mut(queue).injection;
         let before = learned.limit;
         if injected && let Some(baseline) = learned.baseline {
-            // Half as long again; whole nanoseconds.
+            // Half as long again, in whole nanoseconds.
             let slow = took.0 >= baseline.0 + baseline.0 / 2;
             if slow && before > 0 {
                 learned.limit -= 1;
@@ -648,7 +648,7 @@ impl Twin {
                 learned.limit += 1;
             }
         }
-        // A time of nothing is no baseline.
+        // A time of zero is no baseline.
         let known = Some(took).filter(|took| took.0 > 0);
         match learned.baseline {
             None if alone => {
@@ -661,7 +661,7 @@ impl Twin {
     }
 }
 
-/// Choice.
+/// The choice of a queue to inject from.
 impl Twin {
     /// The queue to serve while the device is kept idle for the one in service.
     pub(super) fn inject(&mut self, queue: usize) -> Option<usize> {

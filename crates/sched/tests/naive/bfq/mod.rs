@@ -1,10 +1,10 @@
 //! `bfq`, written from its page and `spec/bfq.md`: vectors and scans. All counts are computed anew each time.
 //!
-//! Covers all of it: the order of a queue, activation, selection, budgets, expiry, idling, raising, bursts, groups,
-//! depth limits, and the merging of queues, injection and wakers. Statistics have tests of their own.
+//! It covers the order of a queue, activation, selection, budgets, expiry, idling, raising, bursts, groups, depth
+//! limits, the merging of queues, injection and wakers. Statistics have tests of their own.
 //!
-//! Shares with the policy its `values`: the habits of a queue, the estimate of the rate, and the meaning of attributes
-//! and priorities; no table, tree, count or decision.
+//! It shares the `values` of the policy: the habits of a queue, the estimate of the rate, and the meaning of attributes
+//! and priorities. It shares no table, tree, count or decision.
 
 mod arrival;
 mod turns;
@@ -18,7 +18,7 @@ use blkmq_sched::{At, Cx, Done, Facts, GroupChange, Grown, Options, Pick, Schedu
 use std::collections::BTreeMap;
 use wf2q::{Bug, Naive};
 
-/// The number of queues that the twin can have; scripts have few owners.
+/// The number of queues that the twin can have, since scripts have few owners.
 const QUEUES: u32 = 160;
 
 pub(super) fn build(shape: &Shape, options: &Options) -> Box<dyn Scheduler> {
@@ -69,16 +69,16 @@ enum Sender {
     Async(u32, u8),
 }
 
-/// A sender's queue, and the state that is not the queue's.
+/// The queue of a sender, and the sender's own state.
 #[derive(Clone)]
 struct Proc {
     queue: Option<usize>,
     ioprio: IoPrio,
-    /// The group of its last I/O; none if another group has that name now.
+    /// The group of its last I/O; `None` if the name of that group was reused.
     group: Option<GroupIndex>,
-    /// Its own queue as it was before it was shared.
+    /// The state of its own queue before sharing.
     saved: Option<Box<Queue>>,
-    /// The number of the queue that it is to share for good.
+    /// The number of the queue that it is to share permanently.
     twin: Option<u64>,
 }
 
@@ -154,7 +154,7 @@ impl Queue {
         (self.soft_rt_after, self.soft_rt_due) = (from.soft_rt_after, from.soft_rt_due);
     }
 
-    /// Did it become a queue of its own again less than 2 s ago?
+    /// Returns whether it became a queue of its own again in the last 2 s.
     fn just_split(&self, now: Instant) -> bool {
         self.split.is_some_and(|at| now <= at + Nanos::from_secs(2))
     }
@@ -192,7 +192,7 @@ struct Twin {
     rate: PeakRate,
     assigned: u32,
     auto_budget: u64,
-    /// Members of the burst, by the queue's number; a queue that is freed leaves it.
+    /// Members of the burst, by number of the queue. A freed queue leaves it.
     burst: Vec<usize>,
     burst_large: bool,
     burst_last: Instant,
@@ -249,7 +249,7 @@ impl Twin {
         self.senders.get_mut(&sender).expect("it is known")
     }
 
-    /// A number above all before it.
+    /// The next number, above all earlier ones.
     fn number(&mut self) -> u64 {
         self.filings += 1;
         self.filings
@@ -280,7 +280,7 @@ impl Twin {
         self.engine.class(queue as u32)
     }
 
-    /// The queue that an I/O would go to now, if there is one.
+    /// The queue to which an I/O would go, if there is one.
     fn known_queue(&self, io: &IoMeta) -> Option<usize> {
         self.senders.get(&self.sender_of(io))?.queue
     }

@@ -1,4 +1,4 @@
-//! Turns in the twin: sections 6 to 8; idling and groups (sections 10 and 17), raising and bursts (sections 9 and 13).
+//! Turns in the twin: sections 6 to 8, idling and groups (sections 10 and 17), raising and bursts (sections 9 and 13).
 
 use super::{Place, Request, Sender, Twin};
 use blkmq_core::{GroupIndex, Instant, Nanos, RequestId};
@@ -38,12 +38,12 @@ impl Twin {
         self.now >= self.slot_ends
     }
 
-    /// May the slot end when its time is over?
+    /// Returns whether the slot may end when its time is over.
     fn time_counts(&self, queue: usize) -> bool {
         self.idle_until.is_none() || self.budget_left(queue) >= self.budget(queue) / 3
     }
 
-    /// The request to dispatch, from the queue in service; `None` to keep the device idle, never while `draining`.
+    /// Selects the request to dispatch; `None` to keep the device idle, never while `draining`.
     pub(super) fn select(&mut self, draining: bool) -> Option<RequestId> {
         if let Some(q) = self.serving
             && self.timed_out()
@@ -136,7 +136,7 @@ impl Twin {
         rq
     }
 
-    /// A request at `sector` no longer waits in `queue`.
+    /// Finds the next request of `queue` after `rq`, at `sector`, was taken out.
     pub(super) fn taken_out(&mut self, queue: usize, rq: RequestId, sector: u64) {
         if self.q(queue).next == Some(rq) {
             let next = self.next_after(queue, sector);
@@ -173,7 +173,7 @@ impl Twin {
         }
     }
 
-    /// Section 4.1; `first` wins a tie of equal sectors.
+    /// The nearer one of two requests (section 4.1). `first` wins a tie of equal sectors.
     pub(super) fn nearer<'a>(
         &self,
         head: u64,
@@ -199,7 +199,7 @@ impl Twin {
         if second_wins { second } else { first }
     }
 
-    /// When would its next request make it soft real-time? Told when its last request is back.
+    /// Computes the time at which the next request makes a queue soft real-time, or defers that to its last completion.
     fn ran_empty(&mut self, queue: usize) {
         if self.in_flight(queue) == 0 {
             self.expect_soft_rt(queue);
@@ -223,7 +223,7 @@ impl Twin {
         self.sample_completion(rq, completed);
         self.sample_device();
         let at = self.at(rq);
-        // Neither waiting nor in the device, until the caller decides its place.
+        // The request is neither waiting nor in the device until the caller decides its place.
         self.requests[at].place = Place::Head;
         let in_flight = self.in_flight(queue);
         let q = self.q_mut(queue);
@@ -264,7 +264,7 @@ impl Twin {
         }
     }
 
-    /// Section 8, steps 1 to 6.
+    /// Ends a slot (section 8, steps 1 to 6).
     pub(super) fn expire(&mut self, reason: Reason) {
         let queue = self.serving.expect("somebody is in service");
         let id = queue as u32;
@@ -363,7 +363,7 @@ impl Twin {
         }
     }
 
-    /// The budget of a waiting queue has to suffice for its next request.
+    /// Adapts the budget of a waiting queue to its next request.
     pub(super) fn next_changed(&mut self, queue: usize) {
         if self.serving == Some(queue) {
             return;
@@ -377,7 +377,7 @@ impl Twin {
         }
     }
 
-    /// A higher class, or the larger claim on the level where the two meet.
+    /// Returns whether `queue` has a higher class than `other`, or a larger weight on the level where the two meet.
     pub(super) fn outranks(&self, queue: usize, other: usize) -> bool {
         let (a, b) = (self.class(queue), self.class(other));
         if a != b {
@@ -535,7 +535,7 @@ impl Twin {
         self.want(queue);
     }
 
-    /// A queue becomes busy. Returns whether it looks interactive.
+    /// Begins or continues the raising of a queue that becomes busy. Returns whether it looks interactive.
     pub(super) fn raise_on_arrival(&mut self, queue: usize) -> bool {
         let (now, in_flight) = (self.now, self.in_flight(queue));
         let preference = self.rate.preference();
@@ -594,7 +594,7 @@ impl Twin {
         self.set_factor(queue, 1);
     }
 
-    /// The queue in service has been served.
+    /// Decides, after service, whether the raising of the queue in service ends.
     fn review_raising(&mut self, queue: usize) {
         let q = self.q(queue).clone();
         if q.factor == 1 {

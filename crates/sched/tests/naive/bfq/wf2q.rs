@@ -1,8 +1,8 @@
 //! A second implementation of the service engine (`spec/bfq.md` section 3, `doc/bfq.md`): members in plain vectors,
-//! sums by addition, look-ups by scanning. Shares the arithmetic of virtual time with [`blkmq_sched::bfq::wf2q`], and
-//! nothing else.
+//! sums by addition, look-ups by scanning. It shares only the arithmetic of virtual time with
+//! [`blkmq_sched::bfq::wf2q`].
 //!
-//! With a [`Bug`] it is wrong on purpose, so that a test can show that it would detect the bug.
+//! With a [`Bug`] it is wrong on purpose, so that a test can show that it detects the bug.
 
 use blkmq_core::{Instant, Nanos};
 use blkmq_sched::bfq::wf2q::{Class, From, Keep, ROOT, View, When, after, delta};
@@ -18,7 +18,7 @@ pub enum Bug {
     Remembers,
     /// A queue that was served continues from its old start.
     Forgives,
-    /// A queue that comes back after a moment has no earlier claim.
+    /// A queue that was idle for a moment has no earlier claim.
     NoShift,
     /// The idle class has no turn of its own.
     NoIdleTurn,
@@ -44,7 +44,7 @@ struct Member {
     budget: u64,
     service: u64,
     place: Where,
-    /// The order of entry into its tree.
+    /// The number of its entry into its tree.
     entered: u64,
     tracked: bool,
 }

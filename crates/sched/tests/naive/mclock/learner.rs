@@ -1,5 +1,6 @@
-//! The findings while groups compete, from the page. The bound: a list of counts at each completion, and the
-//! rules for a window of them. The prices: trials of one kind of work after the other.
+//! The bound and the prices that are found while groups compete, written from the page. For the bound, a list of
+//! samples, one for each completion of a window, and the rules. For the prices, trials of one kind of work after the
+//! other.
 
 use super::nodes::Floors;
 use super::{MOST, Values};
@@ -7,7 +8,7 @@ use blkmq_core::{IoMeta, Op};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What is counted at a completion.
+/// The numbers at a completion.
 #[derive(Clone, Copy)]
 pub(super) struct Sample {
     pub(super) now: u64,
@@ -23,7 +24,7 @@ pub(super) struct Sample {
 enum Doing {
     Saturating(u32),
     Trying,
-    /// With the least that the saturated rate is then.
+    /// A wide window. The saturated rate is at least this.
     Looking(u64),
 }
 
@@ -33,7 +34,7 @@ pub(super) struct Learner {
     begun: u64,
     skip: u64,
     samples: Vec<Sample>,
-    /// `None`: there is none.
+    /// `None` without a bound.
     bound: Option<u64>,
     saturated: u64,
     crowd: u64,
@@ -42,33 +43,34 @@ pub(super) struct Learner {
     slow: u64,
     unfair: u64,
     until: u64,
-    /// Beliefs so far, and resignations so far: their times double.
+    /// The numbers of beliefs and of resignations so far, which double their times; and the end of the last
+    /// resignation.
     beliefs: u32,
     resigned: u64,
     resignations: u32,
-    /// The rate, without a bound, of the group that lost most, over its share.
+    /// The rate without a bound, times the part of its share that the group with the greatest loss got.
     poorest: u64,
-    /// The time of belief in an unfair bound was over once.
+    /// The time of belief in an unfair bound is over for the first time.
     doubted: bool,
     /// A floor was short.
     owed: bool,
-    /// The mean in the device of the first slow window, while a floor is owed.
+    /// The mean in the device of the narrow window, while a floor is owed.
     narrow: Option<u64>,
     pace: u64,
-    /// The pace at which a floor was short, and the cuts in a row.
+    /// The last pace at which a floor was short, and the cuts in a row.
     too_fast: u64,
     cuts: u32,
-    /// Nothing is done for floors until then; so often in a row.
+    /// The time until which neither a bound nor a pace is found for floors, and the number of such times in a row.
     vain: u64,
     vains: u32,
     seen: (u64, u64),
     /// The bound of the last window.
     tried: Option<u64>,
-    /// The least length of a window, and the device has varied by itself since findings were forgotten.
+    /// The least length of a window, and whether it was lengthened since findings were last forgotten.
     shortest: u64,
     varied: bool,
     windows: u64,
-    /// When groups began to compete.
+    /// The time at which groups began to compete.
     began: u64,
 }
 
@@ -78,7 +80,7 @@ struct Means {
     rate: u64,
     inside: u64,
     outstanding: u64,
-    /// Hundredths of a request.
+    /// In hundredths of a request.
     issued: u64,
     mixed: bool,
     many: bool,
@@ -123,7 +125,7 @@ impl Learner {
         }
     }
 
-    /// The values that it begins with are set; if they are others, it begins anew.
+    /// Sets the values with which the search begins. If they change, it begins anew.
     pub(super) fn begin_with(&mut self, bound: u64, saturated: u64) {
         if self.told != (bound, saturated) {
             *self = Self::new(bound, saturated);
@@ -135,12 +137,12 @@ impl Learner {
         Some(self.bound? + wide)
     }
 
-    /// Groups competed in the last window.
+    /// Returns whether groups competed in the last window.
     pub(super) fn is_searching(&self) -> bool {
         self.windows > 0
     }
 
-    /// Requests of another bound are in the device.
+    /// Returns whether requests issued under another bound are in the device.
     pub(super) fn is_waiting(&self) -> bool {
         self.skip > 0
     }
@@ -149,7 +151,7 @@ impl Learner {
         self.pace
     }
 
-    /// A completion; true if it ends a window.
+    /// Counts a completion. Returns whether it ends a window.
     pub(super) fn completed(&mut self, sample: Sample, longest: u64) -> bool {
         if self.skip > 0 {
             self.skip -= 1;
@@ -161,7 +163,7 @@ impl Learner {
         (span >= self.shortest.min(longest) && count >= 128) || (span >= longest && count >= 24)
     }
 
-    /// The work of the window and its length, if groups competed.
+    /// The work of the window and its length; `None` if groups did not compete.
     pub(super) fn work(&self) -> Option<(Work, u64)> {
         let competed = self.samples.iter().filter(|s| s.competing).count();
         let now = self.samples.last()?.now;
@@ -173,13 +175,13 @@ impl Learner {
         self.doing == Doing::Trying && now - self.began >= 2 * SECOND
     }
 
-    /// A window begins after the requests in the device.
+    /// Begins a window after the completions of the requests in the device.
     pub(super) fn begin_anew(&mut self, now: u64, issued: u64) {
         self.samples.clear();
         (self.begun, self.skip) = (now, issued);
     }
 
-    /// The window has ended; the group that lost most turns has `got` thousandths of its share.
+    /// Judges a window. The group with the greatest loss has `got` thousandths of its share.
     pub(super) fn judge(&mut self, got: u64, floors: Floors, mixed: bool, issued: u64) {
         let samples = std::mem::take(&mut self.samples);
         let count = samples.len() as u64;
@@ -345,7 +347,7 @@ impl Learner {
         }
     }
 
-    /// Returns whether the rate of the saturated device is known; if not, the next window is for that.
+    /// Returns whether the saturated rate is believed. If not, the next window is wide.
     fn knows(&mut self, now: u64, means: Means) -> bool {
         if self.owed {
             if self.widens(means) {
@@ -361,7 +363,7 @@ impl Learner {
         known
     }
 
-    /// The device held a third more than in the first slow window.
+    /// Returns whether the device held a third more than in the narrow window.
     fn widens(&mut self, means: Means) -> bool {
         let wide = self.narrow.is_some_and(|narrow| means.inside >= narrow + narrow / 3);
         if wide {
@@ -443,7 +445,7 @@ const NAMES: [&str; KINDS] = [
     "price_wbytes",
     "price_other",
 ];
-/// The windows of a trial; in those with `true` the kind is dear.
+/// The windows of a trial, with `true` where the kind is dear.
 const DEAR: [bool; 8] = [true, false, false, true, false, true, true, false];
 
 /// The completions of a window, each with its kind and cost.
@@ -451,7 +453,7 @@ type Work = Vec<(usize, u64)>;
 
 pub(super) struct Trials {
     factors: [u128; KINDS],
-    /// The kind that is tried, and the rates of the windows so far.
+    /// The kind that is tried, and the rates of its windows so far.
     trial: Option<(usize, Vec<[i64; KINDS]>)>,
     last: usize,
     wait: u32,
@@ -498,7 +500,7 @@ impl Trials {
         self.trial.is_some()
     }
 
-    /// The cost of a request, the same for the weights, and its kind.
+    /// The cost of a request, its cost for the weights, and its kind.
     pub(super) fn charge(
         &self,
         values: &Values,
@@ -530,7 +532,7 @@ impl Trials {
         (cost as u64, cost as u64 * parts / 64, kind)
     }
 
-    /// A window between trials; true if a trial begins.
+    /// Counts a window between trials. Returns whether a trial begins.
     pub(super) fn begin(&mut self, work: &Work) -> bool {
         self.wait = self.wait.saturating_sub(1);
         if self.wait > 0 {
@@ -609,7 +611,8 @@ impl Trials {
     }
 }
 
-/// How much too low the price is, by the windows of a half; the error says whether that is because of noise.
+/// The part by which the price is too low, in 1024ths, by the windows of a half. An error drops the trial, and is true
+/// if the device varies by itself.
 fn off(kind: usize, windows: &[[i64; KINDS]], dear: &[bool]) -> Result<i64, bool> {
     let sum = |kind: usize, is_dear: bool| {
         let of = windows.iter().zip(dear).filter(|(_, dear)| **dear == is_dear);

@@ -1,7 +1,7 @@
-//! `mclock`, written from its page: a list of requests, a map of nodes, and scans; with the costs of requests and the
-//! shares of rates, by the formulas of the page.
+//! `mclock`, written from its page: a list of requests, a map of nodes, and scans. Costs of requests and shares of
+//! rates are by the formulas of the page.
 //!
-//! A node is named by a group and by whether it stands for the requests of that group itself.
+//! The name of a node is a group, and whether the node is of the group's own requests.
 
 mod learner;
 mod nodes;
@@ -41,15 +41,15 @@ struct Entry {
     /// Its place in the order of arrival.
     arrival: u64,
     sector: u64,
-    /// The better, the less.
+    /// A better class has a lower number.
     class: u8,
-    /// Orders requests at one sector.
+    /// The order of requests at one sector.
     filing: u64,
     cost: u64,
     kind: usize,
 }
 
-/// A group's own order.
+/// The order of a group's own requests.
 #[derive(Clone, Copy, Default)]
 struct Order {
     next: u64,
@@ -62,7 +62,7 @@ struct Order {
 struct Naive {
     nodes: Nodes,
     values: Values,
-    /// Those at the head first, the latest first; then in order of arrival.
+    /// Requests at the head first, the latest first, and then the others in order of arrival.
     requests: Vec<Entry>,
     issued: Vec<Entry>,
     orders: BTreeMap<GroupIndex, Order>,
@@ -70,7 +70,7 @@ struct Naive {
     now: Instant,
     in_a_row: u32,
     filings: u64,
-    /// By floor, by weight, from the head.
+    /// Picks by floor, by weight and from the head.
     picked: [u64; 3],
     learner: Learner,
     trials: Trials,
@@ -81,18 +81,19 @@ impl Naive {
         self.requests.iter().filter(|e| e.head).count()
     }
 
-    /// Tells the nodes which groups have requests of their own, beside those at the head.
+    /// Updates the nodes by the groups that have requests of their own, not counting those at the head.
     fn settle(&mut self, now: Instant) {
         self.settle_for(now, false);
     }
 
-    /// The same after a request came; the device has others of its group if that `is_busy`.
+    /// Like [`settle`](Self::settle), after the arrival of a request. With `is_busy`, the device has others of its
+    /// group.
     fn settle_for(&mut self, now: Instant, is_busy: bool) {
         let full = |group: GroupIndex| self.requests.iter().any(|e| !e.head && e.group == group);
         self.nodes.settle(now.as_nanos(), is_busy, full);
     }
 
-    /// The class of the next request of a group that has some, and whether that passes by an older one.
+    /// The class of the next request of a group, and whether it passes by an older request; `None` without requests.
     fn class_of_next(&self, group: GroupIndex) -> Option<(u8, bool)> {
         let passed = self.orders.get(&group).map_or(0, |order| order.passed);
         let mine = || self.requests.iter().filter(|e| !e.head && e.group == group).map(|e| e.class);
@@ -167,13 +168,13 @@ impl Naive {
         self.issued.iter().map(|e| e.cost).sum()
     }
 
-    /// Groups that have requests, here or in the device.
+    /// The number of groups that have requests, held or in the device.
     fn active(&self) -> usize {
         let held = self.requests.iter().filter(|e| !e.head);
         held.chain(&self.issued).map(|e| e.group).collect::<BTreeSet<_>>().len()
     }
 
-    /// Counts for floors the time since the last event.
+    /// Counts the time since the last event for floors.
     fn count(&mut self, now: Instant) {
         let held = self.requests.iter().filter(|e| !e.head);
         let groups = held.chain(&self.issued).map(|e| e.group).collect::<BTreeSet<_>>();
@@ -511,7 +512,7 @@ impl Values {
         }
     }
 
-    /// Neither the capacity nor a bound is given.
+    /// Returns whether neither the capacity nor a bound is given.
     fn untold(&self) -> bool {
         NAMES[..6].iter().all(|name| self.get(name) == 0) && self.get("inflight_usec") == 0
     }
@@ -523,7 +524,7 @@ impl Values {
         ([false, true].map(of).concat(), self.untold())
     }
 
-    /// The first of `names` that was given, or the guess.
+    /// The first of `names` that is given, or the guess.
     fn first(&self, names: &[&str], rotating: u64, solid: u64) -> u64 {
         let given = names.iter().map(|name| self.get(name)).find(|value| *value > 0);
         given.unwrap_or(if self.rotational { rotating } else { solid })
@@ -546,7 +547,7 @@ impl Values {
         }
     }
 
-    /// Nanoseconds of a sector, in units of 2^-16.
+    /// The price of a sector, in units of 2^-16 ns.
     pub(super) fn sector(&self, write: bool) -> u128 {
         (512_000_000_000 << 16) / u128::from(self.bps(write))
     }
@@ -558,7 +559,7 @@ impl Values {
 
 pub(super) const MOST: u128 = (1 << 31) - 1;
 
-/// By the clock of requests, and by that of bytes; the greater one is the cost.
+/// The time of a request by the clock of requests and by that of bytes, in nanoseconds. The greater one is its cost.
 pub(super) fn clocks(values: &Values, io: &IoMeta, sequential: bool) -> [u64; 2] {
     let write = io.op != Op::Read;
     if matches!(io.op, Op::Discard | Op::WriteZeroes) {
@@ -568,7 +569,7 @@ pub(super) fn clocks(values: &Values, io: &IoMeta, sequential: bool) -> [u64; 2]
     [values.request(write, sequential), sectors.min(MOST)].map(|clock| clock as u64)
 }
 
-/// The part of the device in units of 2^-32; zero for no rate.
+/// The part of the device that a rate is, in units of 2^-32; zero for no rate.
 pub(super) fn share(values: &Values, rate: Rate) -> u128 {
     if rate == Rate::default() {
         return 0;
@@ -580,7 +581,7 @@ pub(super) fn share(values: &Values, rate: Rate) -> u128 {
     (iops + bps + u128::from(rate.percent) * whole / 100).clamp(1, 16 * whole)
 }
 
-/// The time in which `share` of the device does what costs `cost`.
+/// The time in which `share` of the device does work of `cost`.
 pub(super) fn gap(cost: u64, share: u128) -> u64 {
     ((u128::from(cost) << 32) / share).min(1 << 42) as u64
 }

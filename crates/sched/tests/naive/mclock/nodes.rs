@@ -1,11 +1,11 @@
-//! The nodes with their tags. After each change, `settle` looks at every node and begins or ends what has changed.
+//! The nodes with their tags. After each change, `settle` looks at every node and updates it.
 
 use super::{Values, gap, own, share};
 use blkmq_core::GroupIndex;
 use blkmq_sched::Guarantee;
 use std::collections::BTreeMap;
 
-/// A group, or, if true, the requests of that group itself.
+/// A group, or with `true` the group's own requests.
 pub(super) type Name = (GroupIndex, bool);
 const ROOT: Name = (GroupIndex::ROOT, false);
 
@@ -29,14 +29,14 @@ struct Node {
     rem: u64,
     v: u64,
     got: u64,
-    /// Turns lost since the last judgement, and what the node and its parent had got before.
+    /// The loss since the last judgement, and the service of the node and of its parent before.
     lost: Option<(u64, u64, u64)>,
     ready: bool,
     aside: bool,
-    /// For its floor, since the window began: the time with requests, and what it had got before.
+    /// For its floor: the time with requests in this window, and its service before.
     covered: u64,
     had: u64,
-    /// Of its last request; and what it lacks of its floor since it had no requests.
+    /// The cost of its last request, and the debt of its floor.
     cost: u64,
     debt: u64,
 }
@@ -72,21 +72,21 @@ impl Node {
 
 pub(super) struct Nodes {
     all: BTreeMap<Name, Node>,
-    /// Where the names of removed groups lead.
+    /// The groups to which the names of removed groups lead.
     led: BTreeMap<GroupIndex, GroupIndex>,
     slip: u64,
     /// Of groups that are gone and of guarantees that have changed.
     pace_tags: [u64; 2],
-    /// The first of the nodes that have lost most.
+    /// The first node with the greatest loss.
     loser: Option<Name>,
-    /// The time up to which it is counted whether groups with floors have requests, and the begin of their window.
+    /// The time up to which the time with requests is counted, and the begin of the window of floors.
     counted: u64,
     begun: u64,
-    /// Millionths of the device; zero for no pace that was found.
+    /// The pace that was found, in millionths of the device; zero for none.
     found: u64,
 }
 
-/// How floors were kept.
+/// The verdict about floors, the worst first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Floors {
     Short(u64),
@@ -132,7 +132,7 @@ impl Nodes {
         }
     }
 
-    /// `None` for the root and for a group that is not there.
+    /// The parent of a group; `None` for the root and for an unknown group.
     pub(super) fn parent_of(&self, group: GroupIndex) -> Option<GroupIndex> {
         let name = (group, false);
         (name != ROOT).then(|| self.all.get(&name).map(|node| node.parent.0)).flatten()
@@ -168,7 +168,7 @@ impl Nodes {
         }
     }
 
-    /// Since the last call, these groups had requests all the time.
+    /// Counts the time since the last call, in which these groups had requests.
     pub(super) fn count(&mut self, now: u64, active: &[GroupIndex]) {
         let span = now - std::mem::replace(&mut self.counted, now);
         let mut names: Vec<Name> = active.iter().flat_map(|group| self.path(*group)).collect();
@@ -236,7 +236,7 @@ impl Nodes {
         node.p = node.p.max(v);
     }
 
-    /// `name` begins to stand although the device has requests of it: it has lost what others were ahead.
+    /// Counts the loss of `name`, which begins to stand while the device has requests of it: the lead of the others.
     fn lose(&mut self, name: Name) {
         let node = self.all[&name];
         let above = self.all[&node.parent];
@@ -252,7 +252,7 @@ impl Nodes {
         }
     }
 
-    /// Of the node that has lost most, the thousandths of its share that it has.
+    /// The part of its share that the node with the greatest loss has, in thousandths.
     pub(super) fn judge(&mut self) -> u64 {
         let part = self.loser.take().map(|name| {
             let node = self.all[&name];
