@@ -190,7 +190,7 @@ pub enum Event {
     Unqueued,
     /// An I/O or request was merged into another.
     Merged,
-    /// A request with this many sectors was picked and no longer waits.
+    /// A request with this many sectors was picked.
     Served(u32),
     /// A request has completed.
     Completed {

@@ -148,7 +148,7 @@ pub enum Grown {
 /// policy cannot express "has work, but need not be asked again".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pick {
-    /// Issue this request; the policy no longer holds it.
+    /// Issue this request. The policy ceases to hold it.
     Issue(RequestId),
     /// Nothing is held. Ask after the next insert.
     Empty,

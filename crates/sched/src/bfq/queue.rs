@@ -16,7 +16,7 @@ pub(super) const NO_LANE: u32 = u32::MAX;
 /// No neighbour among the busy queues.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The state that a process gets back when its queue is no longer shared.
+/// The state that a process gets back with a queue of its own.
 #[derive(Clone, Copy)]
 pub(super) struct Saved {
     pub(super) think: ThinkTime,

@@ -249,7 +249,7 @@ impl Deadline {
         self.issue_at(lane, cx.requests.get(rq).sector, rq)
     }
 
-    /// Issues a request that is no longer in the sector order.
+    /// Issues a request that is not in the sector order.
     #[inline]
     fn issue_at(&mut self, lane: Lane, sector: u64, rq: RequestId) -> RequestId {
         self.lists.remove(rq);

@@ -229,7 +229,7 @@ impl SectorIndex {
     /// Takes out the result of a search, without searching again.
     ///
     /// # Panics
-    /// If the index has changed since and `found` is no longer there.
+    /// If the index has changed since, so that `found` is not there.
     #[inline]
     pub fn take(&mut self, found: Found) {
         let Found { rq, sector, .. } = found;

@@ -48,8 +48,8 @@ const UNSETTLED: u64 = 4 * SHORTEST;
 const FRESH: u64 = 1_000_000_000;
 /// A rate above this, in thousandths of the saturated one, is that of another device.
 const OTHER: u64 = 1_250;
-/// A device varies by itself if the rate of a window is above this, in thousandths of that of another window whose
-/// bound was no less.
+/// A device varies independently of the bound if the rate of a window is above this, in thousandths of that of another
+/// window whose bound was no less.
 const VARIES: u64 = 1_400;
 /// The longest window for beliefs, in nanoseconds: a device that answers nothing for a while is no slow one.
 const SILENT: u64 = 2 * LONGEST;
@@ -214,9 +214,9 @@ impl Learner {
         self.window = Window::after(now, skip);
     }
 
-    /// Lengthens windows if the device varies by itself: if the rate falls under a bound that is no lower, or rises
-    /// under one that is no higher. A mixed window is exempt, since its rate varies with the requests that complete.
-    /// `bound` is that of this window, and `last` the rate of the window before.
+    /// Lengthens windows if the device varies independently of the bound: if the rate falls under a bound that is no
+    /// lower, or rises under one that is no higher. A mixed window is exempt, since its rate varies with the requests
+    /// that complete. `bound` is that of this window, and `last` the rate of the window before.
     fn watch(&mut self, bound: u64, last: u64) {
         let rate = self.seen.rate;
         let is_more = |rate: u64, than: u64| rate / VARIES > than / 1_000;

@@ -20,7 +20,7 @@ const CHEAP: u64 = 51;
 const HALF: usize = 4;
 const STEPS: [u64; 2 * HALF] = [DEAR, CHEAP, CHEAP, DEAR, CHEAP, DEAR, DEAR, CHEAP];
 /// A window of a trial ends with `ENOUGH` completions of the kind and as many others at the length `SHORTEST`, in
-/// nanoseconds, which grows where the device varies by itself; or at `LONGEST`.
+/// nanoseconds, which grows where the device varies independently of the tilts; or at `LONGEST`.
 const ENOUGH: u32 = 32;
 const SHORTEST: u64 = 50_000_000;
 const LONGEST: u64 = 1_000_000_000;
@@ -113,7 +113,7 @@ impl Work {
 
 /// The result of half of a trial.
 enum Verdict {
-    /// The device varies by itself more than by the tilts.
+    /// The rate varies more than the tilts explain.
     Noisy,
     /// Weights decide little.
     Mute,

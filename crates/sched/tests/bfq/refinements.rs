@@ -197,7 +197,7 @@ fn on_a_disk_they_become_one_after_600_ms_unless_waiting_for_each_pays() {
         }
         d.advance(ms(wait));
         if raise {
-            // Another queue is raised, so that idling is no longer for throughput.
+            // Another queue is raised, so idling is not for throughput.
             put(&mut d, read(9, 1 << 28));
         }
         let before = d.shown("queues");

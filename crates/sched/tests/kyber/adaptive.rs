@@ -11,7 +11,7 @@ const ADAPTIVE: &str = "adaptive=1";
 
 /// A disk array with a write cache: reads cannot meet 2 ms, and writes easily meet 10.
 const ARRAY: Scene = Scene { ways: 8, service: [ms(8), us(500)], loops: [4, 4] };
-/// Fast flash, a few readers and a flood of writes: 66 requests at once take less than 2 ms.
+/// Fast flash, a few readers and a flood of writes: 66 requests at a time take less than 2 ms.
 const FLASH: Scene = Scene { ways: 2, service: [us(40), us(40)], loops: [2, 64] };
 /// A flood of reads alone.
 const FLOOD: Scene = Scene { ways: 16, service: [us(100), us(100)], loops: [512, 0] };

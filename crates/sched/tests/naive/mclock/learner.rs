@@ -612,7 +612,7 @@ impl Trials {
 }
 
 /// The part by which the price is too low, in 1024ths, by the windows of a half. An error drops the trial, and is true
-/// if the device varies by itself.
+/// if the device varies independently of the tilts.
 fn off(kind: usize, windows: &[[i64; KINDS]], dear: &[bool]) -> Result<i64, bool> {
     let sum = |kind: usize, is_dear: bool| {
         let of = windows.iter().zip(dear).filter(|(_, dear)| **dear == is_dear);
