@@ -134,8 +134,7 @@ impl Sorted {
         (self.left != 0).then(|| self.left.trailing_zeros())
     }
 
-    /// The position of the last request behind the last pick that has not been picked; of several at its sector, the
-    /// one that came first.
+    /// The position of the last unpicked request behind the last pick; of several at its sector, the first to arrive.
     #[inline]
     pub(crate) fn behind(&self) -> Option<u32> {
         let behind = self.left & ((1 << self.at) - 1);

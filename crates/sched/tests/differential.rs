@@ -3,8 +3,7 @@
 //! The seed draws options, workload and steps. On a difference the message names the seed, the options and the step.
 //! `ONE_SEED` below reruns that seed alone.
 //!
-//! `conformance` draws scripts, also for policies of other crates. The tests here add the states that chance does not
-//! reach.
+//! `conformance` draws scripts, also for policies of other crates. The tests here add the states that chance misses.
 
 use crate::naive;
 use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, Owner, Rng};
@@ -159,8 +158,7 @@ fn the_scripts_reach_refusals_of_mq_deadline() {
     assert!(refused > 100, "only {refused} picks were refused");
 }
 
-/// The number of picks of a seed while the device is kept idle: of requests of other queues than the one that is waited
-/// for.
+/// The number of picks of other queues in a seed while the device is kept idle for the queue in service.
 fn injected(seed: u64) -> u32 {
     let factory = registry::find("bfq").expect("it is registered");
     let (mut script, shape) = script(factory, seed);

@@ -206,8 +206,7 @@ mod linux {
         meter.figures(done)
     }
 
-    /// A task that submits a read to a ring of its own and waits for the runtime to find the ring's descriptor
-    /// readable.
+    /// A task with a ring of its own, which waits until the runtime finds the ring's descriptor readable.
     fn watched_ring(runtime: &Runtime, file: File, seconds: u64, seed: u32) -> Result<Figures> {
         let blocks = file.metadata()?.len() / BLOCK as u64;
         let file = Arc::new(file);

@@ -102,9 +102,8 @@ impl Place {
         Box::new(Bed(Arc::clone(&self.shared)))
     }
 
-    /// Adds the poll if the calling thread sleeps here and needs it, and passes a call on if another thread sleeps
-    /// here. To be called in a turn after its last [`notice`](Self::notice). Returns whether there is something to
-    /// submit.
+    /// Adds the poll if the calling thread sleeps here and needs it, or passes a call on to another sleeper. Called in
+    /// a turn after the last [`notice`](Self::notice). Returns whether there is something to submit.
     #[inline]
     pub(crate) fn attend(&mut self, ring: &mut Ring) -> bool {
         let Shared { sleeper, polls, .. } = &*self.shared;
@@ -157,8 +156,7 @@ impl Place {
         self.shared.polls.store(this_thread(), Ordering::Relaxed);
     }
 
-    /// Takes a completion of a poll. Returns whether there is something to submit; `None` if the completion is of a
-    /// request.
+    /// Takes a completion of a poll. Returns whether there is something to submit; `None` for a request's completion.
     #[inline]
     pub(crate) fn notice(&mut self, completion: &cqueue::Entry, ring: &mut Ring) -> Option<bool> {
         let number = completion.user_data();
@@ -189,8 +187,7 @@ impl Bed {
         self.0.polls.load(Ordering::Relaxed) == me
     }
 
-    /// Submits the entries that turns of the calling thread have left, and waits for `least` completions, for `left` at
-    /// most.
+    /// Submits the entries that turns of this thread have left, and waits for `least` completions, for `left` at most.
     fn enter(&self, least: u32, left: Option<Nanos>) {
         let limit = left.map(|Nanos(ns)| Timespec::from(Duration::from_nanos(ns)));
         let entries = self.0.left.load(Ordering::Relaxed);

@@ -189,8 +189,7 @@ impl UringDevice {
         parts::alignment(&self.parts).memory
     }
 
-    /// Returns the present state of the device, which another program may have changed. Makes some system calls for
-    /// each file.
+    /// Returns the present state of the device, which other programs may change. Some system calls for each file.
     #[must_use]
     pub fn state(&self) -> FileState {
         let mut all = FileState {

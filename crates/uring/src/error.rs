@@ -111,8 +111,7 @@ impl OpenError {
         matches!(self, Self::NoIoUring { .. } | Self::Missing { .. })
     }
 
-    /// Returns whether threads can do the I/O in place of io_uring: it is unavailable, or there is no memory for the
-    /// smallest ring.
+    /// Returns whether threads can do the I/O: io_uring is unavailable, or there is no memory for the smallest ring.
     pub(crate) fn leaves_threads(&self) -> bool {
         match self {
             Self::Ring { why, .. } => why.raw_os_error() == Some(libc::ENOMEM),

@@ -242,8 +242,7 @@ impl Files {
         }
     }
 
-    /// The bytes of file `at` among these sectors of the device, which have no gaps in the file; an empty range if it
-    /// has none.
+    /// The bytes of file `at` among these sectors of the device, without gaps in the file; empty if it has none.
     #[inline]
     pub(crate) fn bytes(&self, at: u32, sectors: &Range<u64>) -> Range<u64> {
         let sector = u64::from(SECTOR_SIZE);

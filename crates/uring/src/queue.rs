@@ -33,8 +33,7 @@ use std::sync::Arc;
 /// One hardware queue of an open file.
 pub struct UringQueue {
     ring: Ring,
-    /// With `iopoll`, the ring of reads and writes. Its descriptor never becomes readable, so the threads that wait for
-    /// the device poll it.
+    /// With `iopoll`, the ring of reads and writes. Its descriptor never becomes readable, so waiting threads poll.
     polled: Option<Ring>,
     files: Files,
     /// The parts for another queue.
@@ -364,7 +363,7 @@ impl Drop for UringQueue {
 /// The most entries (16 bytes) of all lists of free places: 64 requests of 1024 pieces each, the most that one call
 /// takes. A load above that has megabytes of data in flight, beside which an allocation is negligible.
 const KEPT: usize = 64 << 10;
-/// The same for each place of a deeper queue, so that lists of usual lengths are kept at any depth.
+/// Like [`KEPT`], for each place of a deeper queue, so that lists of usual lengths are kept at any depth.
 const KEPT_EACH: usize = 16;
 
 /// Places for at most `depth` requests.

@@ -45,8 +45,7 @@ struct WaitArgument {
     timespec: u64,
 }
 
-/// Submits `entries` of a ring and waits for `least` completions, for `limit` at most. Returns the number of entries
-/// taken.
+/// Submits `entries` of a ring and waits for `least` completions, for `limit` at most. Returns the number submitted.
 ///
 /// # Safety
 /// The memory of the entries stays valid until their completions have been taken.

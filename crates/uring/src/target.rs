@@ -243,8 +243,7 @@ fn keep_out(
     }
 }
 
-/// Opens the file for direct I/O, and determines the alignment. `None` if that is not wanted, or not possible, with a
-/// note.
+/// Opens the file for direct I/O with its alignment. `None` if that is not wanted, or not possible (with a note).
 fn open_direct(
     path: &Path,
     kind: Kind,
@@ -296,8 +295,7 @@ fn block_size(file: &File, kind: Kind) -> Option<u32> {
     (kind == Kind::BlockDevice).then(|| sys::block_size(file)).flatten()
 }
 
-/// The smallest block that can be read, since a direct read of less than a block is refused; `None` if no read
-/// succeeds.
+/// The smallest block that can be read, as a direct read of less is refused; `None` if no read succeeds.
 fn smallest_read(file: &File) -> Option<u32> {
     let mut page = AlignedBuf::new(PAGE);
     [SECTOR_SIZE, MAX_BLOCK].into_iter().find(|block| {
@@ -395,8 +393,7 @@ mod tests {
         limits(Some(&present::Queue::at(folder.path().into())), (512, 4), 1 << 30)
     }
 
-    /// A loop device reports 1280 KiB and 128 segments. The kernel would divide a request of 1 MiB into two or three
-    /// commands.
+    /// A loop device reports 1280 KiB and 128 segments, so a request of 1 MiB would be two or three commands.
     #[test]
     fn a_request_is_one_command_where_each_page_is_a_segment() {
         let limits = limits_of(&[("max_sectors_kb", 1280), ("max_segments", 128)]);

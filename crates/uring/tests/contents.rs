@@ -96,8 +96,7 @@ pub fn contents_survive_the_page_cache() {
     round_trip("contents_survive_the_page_cache", ",direct=0", false);
 }
 
-/// Writes eight adjacent blocks with one flush of the plug, and then reads them in the same way, with buffers of
-/// `pool`.
+/// Writes eight adjacent blocks with one flush of the plug, and then reads them alike, with buffers of `pool`.
 fn merged(test: &str, pool: Option<&BufferPool>, order: [usize; 8]) {
     let file = TempFile::new(test, 8 * BLOCK as u64);
     let Some(mut device) = file.open(test, "") else { return };

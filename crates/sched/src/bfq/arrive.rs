@@ -214,8 +214,7 @@ impl Bfq {
         into
     }
 
-    /// Gives `p`, which sends the next I/O, a queue of its own again, since the processes of the shared queue have
-    /// ceased to cooperate.
+    /// Gives `p`, which sends the next I/O, a queue of its own again: the shared queue has ceased to cooperate.
     fn split(&mut self, cx: &Cx<'_>, p: u32, q: u32) -> u32 {
         let saved = self.procs.at_mut(p).saved.take();
         let queue = &mut self.queues[q];
@@ -344,8 +343,7 @@ impl Bfq {
         interactive
     }
 
-    /// Begins or continues the raising of a queue that becomes busy, if it qualifies. Returns whether it looks
-    /// interactive.
+    /// Begins or continues the raising of a queue that becomes busy. Returns whether the queue looks interactive.
     pub(super) fn raise_on_arrival(&mut self, q: u32) -> bool {
         let (now, queue) = (self.now, &mut self.queues[q]);
         let looks = queue.looks(now);
@@ -425,8 +423,7 @@ impl Bfq {
     }
 
     /// Issues all of `rqs`, and writes their order. Returns false, with no effect but that of the time, if they are not
-    /// all for the queue in service, if its slot might end before the last one, or if they may not all have tags, given
-    /// the tags in `used`.
+    /// all for the queue in service, if its slot might end before the last one, or if `used` leaves no tags for all.
     pub(super) fn issue_plug(
         &mut self,
         cx: &Cx<'_>,

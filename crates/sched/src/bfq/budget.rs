@@ -1,5 +1,4 @@
-//! The length of a queue's next budget, by the feedback table of `spec/bfq.md` section 8, and the charge for a slow
-//! slot.
+//! The length of a queue's next budget, by the table of `spec/bfq.md` section 8, and the charge for a slow slot.
 //!
 //! Pure arithmetic, in sectors unless stated otherwise. `serve.rs` decides when a slot expires.
 
@@ -121,8 +120,7 @@ pub fn much_left(budget: u64, service: u64) -> bool {
     budget.saturating_sub(service) >= budget / 3
 }
 
-/// The charge for a slow slot of length `time`: the fraction of the longest budget that `time` is of the longest
-/// slot.
+/// The charge for a slow slot: the fraction of the longest budget that `time` is of the longest slot.
 #[must_use]
 pub fn charge_for_time(max: u64, time: Nanos, timeout: Nanos) -> u64 {
     // At most `max`, so the result fits in 64 bits again.

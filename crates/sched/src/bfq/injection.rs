@@ -6,8 +6,7 @@
 //! additional time that its first request takes when other requests are in the device.
 //!
 //! A queue is woken by another one if it has a long think time and becomes non-empty right after a completion of that
-//! queue, three times in a row. While the device is kept idle for it, requests of its waker are injected, since it
-//! waits for them.
+//! queue, three times in a row. While the device is kept idle for it, requests of the waker it waits for are injected.
 
 use super::QueueRef;
 use super::device::Device;
@@ -177,8 +176,7 @@ impl Waker {
         Self { queue: None, suspect: None, seen: 0, since: now, woken: None }
     }
 
-    /// Counts that the queue became non-empty right after a completion of `suspect`. Returns whether that makes
-    /// `suspect` its waker.
+    /// Counts that the queue became non-empty right after a completion of `suspect`. Returns whether that is its waker.
     pub(super) fn suspect(&mut self, suspect: QueueRef, now: Instant, slice_idle: Nanos) -> bool {
         let window = Nanos(slice_idle.0.saturating_mul(WINDOW));
         if self.suspect != Some(suspect) || now > self.since + window {
@@ -230,8 +228,7 @@ mod tests {
         assert_eq!(injection.baseline, Nanos(2_000), "the device has become slower");
     }
 
-    /// After a reset of the limit while a measured request is in the device, there is no baseline when the request
-    /// ends.
+    /// A reset of the limit while a measured request is in the device leaves no baseline at the end of the request.
     #[test]
     fn a_time_among_others_says_nothing_without_a_time_alone() {
         let now = Instant::ZERO;

@@ -38,8 +38,7 @@ impl Positions {
         Self(SectorIndex::new(slots, LANES as usize))
     }
 
-    /// The next request of a queue of `level` has changed: files it in the order in which other queues look for
-    /// neighbours.
+    /// Files a queue of `level`, whose next request has changed, in the order in which others look for neighbours.
     #[inline(never)]
     pub(super) fn refile(&mut self, queue: &mut Queue, level: u32, held: &Held) {
         if queue.filed != queue.next {

@@ -214,8 +214,7 @@ mod tests {
         }
     }
 
-    /// Returns whether a plug of 16 sectors leaves in one step after this change to the queue in service, which is
-    /// alone.
+    /// Returns whether a plug of 16 sectors leaves in one step after this change to the only queue, in service.
     fn goes_after(options: &str, change: impl Fn(&mut Bfq, u32)) -> bool {
         let mut world = World::new(options, false);
         assert_eq!(world.plug(&[(0, 8)], false), [0]);

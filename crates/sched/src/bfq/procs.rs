@@ -1,5 +1,4 @@
-//! The senders of I/O: a record for each process (an owner's sync I/O) and for each async queue of a group, found by
-//! key.
+//! The senders of I/O: a record for each process (an owner's sync I/O) and each async queue of a group, by key.
 //!
 //! Apart from the hint [`owner_gone`](crate::Scheduler::owner_gone), a policy does not see the end of a process. So the
 //! number of records is bounded: when the table is full, the record that has been without requests for longest is

@@ -1,5 +1,4 @@
-//! A queue: the state of the I/O of a process, or of async I/O of a group and priority; and its priority, as a class of
-//! service and a weight.
+//! A queue: the state of the I/O of a process, or of async I/O of a group and priority; and its class and weight.
 //!
 //! State, and conclusions from it. `arrive.rs` and `serve.rs` have the events.
 

@@ -248,7 +248,7 @@ impl Queues {
         }
     }
 
-    /// Updates the counts that a queue contributes to: pending queues of its group, raised queues, queues of its
+    /// Updates the counts to which a queue contributes: queues pending in its group, raised ones, and those of its
     /// weight.
     #[inline]
     pub(super) fn recount(&mut self, q: u32) {
@@ -300,8 +300,8 @@ impl Queues {
         self.groups.note_queue(cx, self.level(q), Event::Dequeued);
     }
 
-    /// Takes a busy queue that is not in service off the service tree: its last request was injected, fused or taken
-    /// back.
+    /// Takes an empty queue that is not in service off the service tree: its last request was injected, fused or
+    /// withdrawn.
     pub(super) fn retire(&mut self, cx: &Cx<'_>, q: u32, now: Instant, tunables: &Tunables) {
         if tunables.low_latency {
             self[q].run_empty(now, tunables.slice_idle);

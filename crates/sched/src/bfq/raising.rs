@@ -207,8 +207,7 @@ impl Burst {
         }
     }
 
-    /// Adds a new queue on `level`. With `alone`, no queue is busy. Returns the queues that are found to be part of a
-    /// large burst.
+    /// Adds a new queue on `level`. With `alone`, no queue is busy. Returns the queues found to be in a large burst.
     pub(super) fn join(&mut self, new: QueueRef, level: u32, alone: bool, now: Instant) -> Members {
         let mut marked = [None; LARGE];
         if self.size == 0 && !self.large && !alone {

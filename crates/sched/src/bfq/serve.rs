@@ -26,8 +26,7 @@ impl Bfq {
         }
         match self.select(cx) {
             Some(q) => Pick::Issue(self.serve(cx, q)),
-            // The device is kept idle for the queue in service, at most until that time, or until the queue's last
-            // request is back.
+            // The device is kept idle for the queue in service, until that time or its last completion.
             None => self.slot.idle.map_or(Pick::WaitCompletion, Pick::WaitUntil),
         }
     }
@@ -61,23 +60,20 @@ impl Bfq {
         }
     }
 
-    /// Returns whether the slot of the queue in service, whose time is over, may end. False while the device is kept
-    /// idle for the queue and less than a third of its budget is left. False also if the queue is empty and worth
-    /// waiting for.
+    /// Returns whether the slot of the queue in service, whose time is over, may end: not if time does not count, and
+    /// not if the queue is empty and worth waiting for.
     fn may_end_for_time(&self) -> bool {
         let q = self.slot.queue;
         self.time_counts() && !(self.queues[q].is_empty() && self.idling().is_better(q))
     }
 
-    /// While the device is kept idle for the queue in service, time counts only if at least a third of its budget is
-    /// left.
+    /// Returns whether time counts: while the device is kept idle, only with at least a third of the budget left.
     fn time_counts(&self) -> bool {
         let (q, wf) = (self.slot.queue, &self.queues.wf);
         self.slot.idle.is_none() || budget::much_left(wf.budget(q), wf.service(q))
     }
 
-    /// Returns whether an empty queue in service is worth waiting for: not once its last process sends elsewhere, or
-    /// has left.
+    /// Returns whether an empty queue in service is waited for: not if its last process has left or sends elsewhere.
     fn is_waited_for(&self, q: u32) -> bool {
         let queue = &self.queues[q];
         queue.procs > 0
@@ -122,8 +118,7 @@ impl Bfq {
         !self.slot.is_of(q) && self.charge_of(q, next) <= self.queues.budget_left(q)
     }
 
-    /// The async queue of the process that is waited for, if that is the only one of `q`, and the next request there is
-    /// from that process.
+    /// The async queue of the only process of `q`, which is waited for, if the next request there is from that process.
     fn own_async(&self, q: u32) -> Option<u32> {
         let Senders::One(proc) = self.queues[q].senders else { return None };
         if self.queues[q].procs != 1 {
@@ -301,8 +296,7 @@ impl Bfq {
         }
     }
 
-    /// Decides, after a request of the queue in service has completed, whether to continue, to wait, or to end the
-    /// slot.
+    /// Decides, after a completion of the queue in service, whether to continue, to wait, or to end the slot.
     #[inline]
     fn after_completion(&mut self, cx: &Cx<'_>, q: u32) {
         let empty = self.queues[q].is_empty();

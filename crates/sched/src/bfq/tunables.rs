@@ -1,5 +1,4 @@
-//! Attributes: names, ranges and defaults of sysfs (`spec/bfq.md` section 16), and further switches to turn off parts
-//! of the policy.
+//! Attributes: names, ranges and defaults of sysfs (`spec/bfq.md` section 16), and switches for parts of the policy.
 
 use crate::{Attribute, Options, Unit};
 use blkmq_core::Nanos;

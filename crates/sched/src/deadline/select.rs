@@ -203,8 +203,7 @@ impl Deadline {
             Some(found) if self.items[oldest.index()].deadline > now => {
                 Some(Choice { rq: found.rq, lane, found: Some(found) })
             }
-            // The oldest request is overdue, or no request lies ahead: the batch begins at the oldest, wherever it
-            // is.
+            // The oldest request is overdue, or no request lies ahead: the batch begins at the oldest.
             _ => Some(Choice { rq: oldest, lane, found: None }),
         }
     }

@@ -1,5 +1,5 @@
-//! The account of floors: whether each group with a floor completes its promised work in each second, and the cause if
-//! it does not.
+//! The account of floors: whether each group with a floor completes its promised work in a second, and the cause if
+//! not.
 //!
 //! The evidence is the work that a group *completed* while it had I/Os outstanding, between their arrival and their
 //! end, in the device time that the policy charges. A policy cannot judge itself: it does not see I/Os that wait for a
@@ -101,8 +101,7 @@ pub enum FloorState {
     Kept,
     /// The group completed less.
     Missed,
-    /// For three seconds in a row or more, the group completed less, and the device as a whole less than the floors
-    /// need.
+    /// For three seconds or more, the group completed less, and the whole device less than the floors need.
     Infeasible,
 }
 
@@ -239,8 +238,7 @@ struct Watched {
     seen: Seen,
     /// The time of this second by the cause that was seen, in nanoseconds.
     spent: [u64; 6],
-    /// The second before this one, if it cannot be judged yet: I/Os that a ceiling holds back are not seen until they
-    /// end.
+    /// The second before this one, if it cannot be judged yet: I/Os behind a ceiling are not seen until they end.
     pending: Option<Second>,
     /// Infeasible seconds in a row.
     in_a_row: u32,
@@ -378,8 +376,7 @@ impl Floors {
         self.watched.iter_mut().for_each(|one| one.done = [0; 2]);
     }
 
-    /// Follows a change of the groups or of the capacity. Floors of groups that remain keep their counts. O(groups +
-    /// floors squared).
+    /// Follows a change of groups or capacity. Remaining floors keep their counts. O(groups + floors squared).
     pub fn set(&mut self, members: &[Member], capacity: Capacity) {
         self.capacity = capacity;
         let last = members.iter().map(|member| usize::from(member.group.0)).max().unwrap_or(0);
@@ -413,8 +410,7 @@ impl Floors {
         }
     }
 
-    /// Counts an I/O of a group that has ended, for which the policy charged the device time `cost`. O(depth of the
-    /// tree).
+    /// Counts an ended I/O of a group, for which the policy charged the device time `cost`. O(depth of the tree).
     #[inline]
     pub fn completed(&mut self, group: GroupIndex, arrived: Instant, ended: Instant, cost: Nanos) {
         let later = usize::from(ended.as_nanos() >= self.end);
@@ -521,8 +517,7 @@ impl Floors {
         }
     }
 
-    /// The time between two I/Os of each group at which its floor is kept, in nanoseconds, by the mean cost of its last
-    /// I/Os.
+    /// The time between two I/Os of each group at which its floor is kept, in nanoseconds, by their mean cost.
     pub fn gaps(&self) -> impl Iterator<Item = (GroupIndex, u64)> + '_ {
         self.watched.iter().map(|one| {
             let gap = u128::from(one.mean) * u128::from(SECOND) / u128::from(one.due * MEAN_OF);

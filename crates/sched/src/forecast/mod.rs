@@ -184,8 +184,7 @@ impl Forecast {
         (slot.stage, slot.issued) = (Stage::AtDevice, now);
     }
 
-    /// Learns from a request that has ended. Returns its expected latency from its arrival on; `None` if its issue was
-    /// not seen.
+    /// Learns from an ended request. Returns its expected latency since its arrival; `None` if its issue was not seen.
     pub fn completed(&mut self, at: Instant, id: RequestId, io: &IoMeta) -> Option<Nanos> {
         if self.stage(id) != Stage::AtDevice {
             self.gone(at, id);

@@ -18,8 +18,7 @@ const MORE: u32 = 10;
 const REMEMBERED: Nanos = Nanos::from_secs(60);
 /// The shortest length, in sectors (128 KiB): a drive needs it for its full speed.
 pub(super) const SHORTEST: u32 = 256;
-/// The time for which a goal is missed with nothing left to take before it is infeasible: a drive still writes what is
-/// in its cache.
+/// The time that a goal is missed with nothing left to take until it is infeasible: a drive still writes its cache.
 const NOTHING_LEFT: Nanos = Nanos::from_millis(2000);
 /// Time in which the goal is met reduces that by this part of it. So a goal at the edge of what the device can do,
 /// missed in more than one of so many windows, is infeasible too.
@@ -279,8 +278,7 @@ mod tests {
         None
     }
 
-    /// A goal that is missed in three of ten windows, never for two seconds in a row, must not take from others for
-    /// ever.
+    /// A goal missed in three of ten windows, never for two seconds in a row, must not take from others for ever.
     #[test]
     fn a_goal_at_the_edge_of_what_can_be_had_is_infeasible() {
         assert!(given_up(1).expect("given up") <= 3);

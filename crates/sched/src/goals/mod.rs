@@ -39,8 +39,7 @@ use rest::Rest;
 use shares::Shares;
 use window::{Sampling, Verdict, Window};
 
-/// The targets of a group; zero for none. Targets hold for the group and the groups below it that have none of their
-/// own.
+/// The targets of a group; zero for none. They hold for the group and the groups below it without targets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Goal {
     /// 99 of 100 reads end within this time, from their arrival at the queue.

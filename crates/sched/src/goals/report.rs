@@ -88,16 +88,14 @@ pub struct GoalReport {
     pub windows: u64,
     /// Windows in which the goal was missed.
     pub missed: u64,
-    /// The 99th percentile with nothing left to take, the evidence of an infeasible goal; zero if the goal was never
-    /// infeasible.
+    /// The 99th percentile with nothing left to take, the evidence of an infeasible goal; zero if never infeasible.
     pub best: Nanos,
 }
 
 /// The bounds that the controller sets on the groups without a goal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Taken {
-    /// The most sectors of a read or write, of groups that have no floor either; `None` for as many as the device
-    /// takes.
+    /// The most sectors of a read or write of groups without a floor; `None` for as many as the device takes.
     pub sectors: Option<u32>,
     /// The most requests at the device; `None` for as many as it takes.
     pub device_depth: Option<u32>,

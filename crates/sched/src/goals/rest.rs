@@ -144,8 +144,7 @@ mod tests {
     const GOAL: Nanos = Nanos::from_millis(6);
     const RATE: u64 = 1_000_000;
 
-    /// Begins a rest at the second `from`, with a percentile of `of(second)` milliseconds. Returns the second of its
-    /// end.
+    /// Begins a rest at the second `from`, with percentiles of `of(second)` ms. Returns the second of its end.
     fn over(rest: &mut Rest, from: u64, of: impl Fn(u64) -> u64) -> u64 {
         let at = |tenth: u64| Instant::from_nanos(tenth * 100_000_000);
         rest.begin(at(from * 10), RATE);

@@ -1,5 +1,4 @@
-//! Statistics of groups, from the notes of a policy (`spec/bfq.md` section 17), under the names of cgroup v1 without
-//! their prefix.
+//! Statistics of groups, from the notes of a policy (`spec/bfq.md` section 17), by cgroup v1's names without prefix.
 //!
 //! A plain state machine. The caller feeds it with [`Note`]s in any order, or with sums of them, and with every
 //! [`GroupChange`]; it neither locks nor knows the time. Applying a note is O(1) and allocates nothing; reading with

@@ -7,8 +7,7 @@
 //! Each sector is in its tree once. Further requests at the same sector are in a ring behind the first, in order of
 //! insertion. So each of a thousand writes to one block costs no more than a single one.
 //!
-//! The index keeps the sector under which a request was filed: a caller that changes a request's start must file it
-//! again.
+//! The index keeps the sector of a filed request: a caller that changes a request's start must file it again.
 
 use super::node::{FULL, LEAST, NONE, Node, UNUSED};
 use alloc::boxed::Box;

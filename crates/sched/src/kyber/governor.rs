@@ -106,8 +106,7 @@ impl Tokens {
         }
     }
 
-    /// The bucket at `percent` of a domain's samples of one kind, which are then discarded. `None` if there are not
-    /// enough yet.
+    /// The bucket at `percent` of a domain's samples of one kind, which are then discarded; `None` if they are too few.
     fn percentile(
         &mut self,
         now: Instant,

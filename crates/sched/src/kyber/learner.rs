@@ -175,8 +175,7 @@ impl Learner {
             Phase::Others { until } => (until, false),
         };
         if grown[OLD_COUNTER] > 0 {
-            // Requests issued before the measurement are still completing, and the requests measured have waited
-            // behind them.
+            // Requests issued before the measurement still complete, and the measured ones have waited behind them.
             self.begin(now);
             return Progress::GoesOn;
         }
@@ -434,8 +433,7 @@ impl Learner {
 
 #[cfg(test)]
 mod tests {
-    //! The verdict about reads, one condition at a time. Scripts reach each verdict, but not each condition where it
-    //! makes a difference.
+    //! The verdict about reads, one condition at a time, as scripts do not reach each condition where it matters.
 
     use super::*;
 

@@ -177,8 +177,7 @@ impl Learner {
         self.window.add(at, self.shortest)
     }
 
-    /// Returns the work of the window, and its length in nanoseconds at the time `now`; `None` if groups did not
-    /// compete.
+    /// Returns the work of the window, and its length in ns at the time `now`; `None` if groups did not compete.
     pub(super) fn work(&self, now: Instant) -> Option<(Work, u64)> {
         self.window.work(now)
     }
@@ -295,8 +294,8 @@ impl Learner {
         }
     }
 
-    /// Lowers the bound for a short floor, or the pace if the device holds little. `part` is that of the floor, in
-    /// thousandths.
+    /// Lowers the bound for a short floor, or the pace if the device holds little. `part` is in thousandths of the
+    /// floor.
     fn hold(&mut self, now: u64, part: u64) {
         let seen = self.seen;
         if let Phase::Saturated(_) = self.phase {
@@ -498,8 +497,7 @@ impl Pace {
         self.cuts = 0;
     }
 
-    /// Raises the pace, since floors have room. A pace far above the `saturated` rate holds nothing back, and is
-    /// dropped.
+    /// Raises the pace, since floors have room. Far above the `saturated` rate a pace has no effect, and is dropped.
     pub(super) fn grow(&mut self, saturated: u64) {
         self.cuts = 0;
         if self.ppm == 0 {

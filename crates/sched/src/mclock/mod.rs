@@ -201,8 +201,7 @@ impl Mclock {
         self.tunables.inflight().is_some_and(|most| self.inflight >= most)
     }
 
-    /// Returns whether the request, merged with `io`, would hold up requests of other groups in the device for too
-    /// long.
+    /// Returns whether the request, merged with `io`, would delay requests of other groups in the device for too long.
     fn is_too_long(&self, into: &IoMeta, io: &IoMeta) -> bool {
         let is_data = matches!(io.op, Op::Read | Op::Write);
         is_data

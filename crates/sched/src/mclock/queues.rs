@@ -1,7 +1,6 @@
 //! The requests of each group: by class, in order of arrival, and in order of sector within a batch.
 //!
-//! A node has a lane of the two orders for each class of which it holds requests, so there are no more lanes than
-//! slots.
+//! A node has a lane of both orders for each class of which it holds requests, so lanes are no more than slots.
 
 use crate::index::{Lists, SectorIndex};
 use alloc::vec::Vec;

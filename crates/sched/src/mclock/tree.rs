@@ -157,8 +157,7 @@ impl Tree {
         }
     }
 
-    /// Removes the group `node`, which has neither requests nor groups below it. Its name leads to its parent.
-    /// O(names).
+    /// Removes the group `node`, without requests or groups below it. Its name leads to its parent. O(names).
     pub(super) fn remove(&mut self, node: u32) {
         let &Node { parent, member, ready, .. } = self.at(node);
         debug_assert!(!ready, "its requests have moved");
@@ -335,8 +334,7 @@ impl Tree {
         }
     }
 
-    /// Returns the part of its share, in thousandths, that the node with the greatest loss got since the last
-    /// judgement.
+    /// Returns the part of its share that the node with the greatest loss got since the last judgement, in thousandths.
     pub(super) fn judge_shares(&mut self) -> u64 {
         let judgement = self.judgement;
         self.judgement += 1;

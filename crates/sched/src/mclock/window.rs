@@ -68,8 +68,7 @@ impl Window {
         self.competed >= self.ios / 2
     }
 
-    /// Returns the work of the window, and its length in nanoseconds at the time `now`; `None` if groups did not
-    /// compete.
+    /// Returns the work of the window, and its length in ns at the time `now`; `None` if groups did not compete.
     pub(super) fn work(&self, now: Instant) -> Option<(Work, u64)> {
         self.has_competed().then(|| (self.work, now.as_nanos() - self.begun))
     }
@@ -118,8 +117,7 @@ impl Seen {
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     pub(super) now: Instant,
-    /// The cost of the completed request in nanoseconds, its kind, and the cost of all in the device, this one
-    /// included.
+    /// The cost of the completed request in ns, its kind, and the cost of all in the device, this one included.
     pub(super) cost: u64,
     pub(super) kind: u8,
     pub(super) inside: u64,
@@ -132,7 +130,7 @@ pub(super) struct Moment {
     pub(super) floors: bool,
 }
 
-/// What a completion has ended.
+/// The phase that a completion has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     Nothing,

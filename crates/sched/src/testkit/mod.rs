@@ -77,8 +77,7 @@ fn script(factory: &Factory, seed: u64) -> (Script, Driver) {
     (script, Driver::of(factory, slots, &options))
 }
 
-/// The answers of the policy in the course of a script, the order of the final drain, and the policy's counters after
-/// it.
+/// The answers of the policy in a script, the order of the final drain, and the policy's counters after it.
 type Answers = (Vec<Event>, Vec<RequestId>, Vec<(&'static str, u64)>);
 
 /// Runs a script to its end, and then until no request is held.

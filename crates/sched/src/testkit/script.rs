@@ -27,8 +27,7 @@ pub enum Event {
     Admitted(bool),
 }
 
-/// Time passes in multiples of one of these. Limits of policies are often multiples of the coarse ones, and are met
-/// exactly with them.
+/// Time passes in multiples of one of these. Coarse ones often meet limits of policies exactly.
 const GRAINS: [Nanos; 4] = [Nanos(1), Nanos(1), Nanos::from_millis(1), Nanos::from_millis(20)];
 
 /// A stream of steps.

@@ -1,5 +1,5 @@
-//! Merging and splitting of queues, injection, and wakers: the rules one by one, which the comparison with the twin
-//! meets only by chance.
+//! Merging and splitting of queues, injection, and wakers, rule by rule. The comparison with the twin meets the rules
+//! only by chance.
 
 use super::{
     Client, Path, With, World, disk, driver, factory, issue_owner, ms, put, put_all, read, us,
@@ -58,8 +58,7 @@ fn a_process_that_reads_where_another_one_is_about_to_shares_its_queue() {
     assert_eq!(d.shown("queues"), 2, "it has not been served, so it is not too late");
 }
 
-/// With such idling, the first reads of 64 readers of a disk wait for up to half a second, behind some 35 pauses of
-/// `slice_idle`.
+/// With such idling, the first reads of 64 readers of a disk wait for up to half a second, behind some 35 pauses.
 #[test]
 fn the_device_is_not_kept_idle_for_a_queue_whose_process_sends_elsewhere() {
     let mut d = two_busy("low_latency=0");
@@ -154,9 +153,8 @@ fn queues_that_begin_together_are_one_for_good_if_that_is_asked_for() {
     assert_eq!(begin("queue_merge=1", ms(50)), 3, "owners that are named are tenants");
 }
 
-/// With a queue for each thread, as if they were tenants, a reader beside four sequential writers of the same program
-/// has five times the reads that it has on Linux, which merges their queues, and the program has half of its
-/// throughput.
+/// With a queue for each thread, a reader beside four sequential writers of one program has five times the reads that
+/// it has on Linux, which merges their queues, and the program has half of its throughput.
 #[test]
 fn threads_that_begin_together_are_one_for_good() {
     let begin = |options: &str, apart: Nanos| begin_together(options, apart, Owner::thread);
@@ -241,8 +239,7 @@ fn an_owner_that_leaves_and_comes_back_begins_beside_no_queue_of_the_past() {
     assert_eq!(begin(true), 0);
 }
 
-/// The device is kept idle for owner 1, which has more weight, while `of_others` wait. Returns the owner of the
-/// picked request.
+/// The device is kept idle for owner 1, of more weight, while `of_others` wait. Returns the owner of the pick.
 fn while_waiting(options: &str, of_others: &[IoMeta]) -> Option<Owner> {
     let mut d = driver(options);
     let first = put(&mut d, read(1, 0).level(0));
@@ -467,8 +464,7 @@ fn a_queue_that_is_woken_three_times_has_a_waker_that_is_let_in_first() {
     assert_eq!(run(8, ms(4)), 3, "too late to be woken by it");
 }
 
-/// Owner 1, raised, has completed its first request and the device is kept idle for it. Owner 3 is not raised, owner
-/// 2 is.
+/// Owner 1, raised, has completed its first request, and the device is kept idle for it. Owner 2 is raised, 3 is not.
 fn idling_for_a_raised_queue() -> Driver {
     let mut d = driver("");
     let first = put(&mut d, read(1, 0));

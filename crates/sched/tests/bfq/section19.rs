@@ -406,8 +406,7 @@ fn s19_13_a_queue_of_a_burst_is_like_others_once_it_was_idle_for_more_than_ten_s
     assert_eq!(after(Nanos(10_000_000_001)), 30);
 }
 
-/// A queue whose only request in the device was inserted at the head is not idle, though its order has been empty for
-/// long.
+/// A queue with a request in the device that was inserted at the head is not idle, however long its order is empty.
 #[test]
 fn s19_13_a_queue_of_a_burst_stays_in_it_while_it_has_a_request_in_the_device() {
     let in_burst = |head: bool| {

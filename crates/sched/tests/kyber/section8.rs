@@ -211,7 +211,7 @@ fn s8_07_congestion_takes_tokens_from_those_with_latency_to_spare() {
     assert_eq!(d.env().tokens(), TOKENS);
     review(&mut d);
     assert_eq!(d.env().tokens(), [128, 128, 64, 16]);
-    // The same without reads, whose remembered percentile is used up.
+    // Another review without reads, whose remembered percentile is used up.
     serve_enough(&mut d, Op::Write, ms(20));
     review(&mut d);
     assert_eq!(d.env().tokens(), [128, 128, 64, 16]);
@@ -258,8 +258,7 @@ fn s8_09_a_percentile_needs_five_hundred_samples_or_a_second() {
         review(&mut d);
         assert_eq!(remembered(&d), expected, "{samples} after half a second");
     }
-    // The timeout of a second begins with the review that first looked. The next review is a nanosecond before its end,
-    // or at its end.
+    // The second begins with the review that first looked. The next review is just before its end, or at its end.
     for (wait, expected) in [(ms(898).0 - 1, 8), (ms(898).0, 3)] {
         let mut d = driver("");
         serve(&mut d, Op::Read, 9, ms(2));
@@ -406,8 +405,7 @@ fn shown(d: &Driver, domain: usize, what: &str) -> u64 {
     d.shown(&format!("{}_{what}", ["read", "write", "discard", "other"][domain]))
 }
 
-/// Picks a request and checks that its wait was within the bound. Returns its domain, and its wait in percent of the
-/// bound.
+/// Picks a request and checks its bound. Returns its domain, and its wait in percent of the bound.
 fn pick(d: &mut Driver, waiting: &mut BTreeMap<RequestId, Waiting>) -> Option<(usize, u64)> {
     let before =
         [0, 1, 2, 3].map(|domain| (shown(d, domain, "staged"), shown(d, domain, "waiting")));

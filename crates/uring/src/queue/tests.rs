@@ -263,8 +263,7 @@ impl DeviceQueue<AlignedBuf> for Dropping {
     }
 }
 
-/// After the drop of a queue the kernel has no requests of it, whatever became of them: later contents of the buffers
-/// are not overwritten.
+/// After the drop of a queue the kernel has no requests of it, and does not overwrite later contents of buffers.
 #[test]
 fn a_queue_that_is_dropped_with_requests_waits_for_the_kernel() {
     const LEN: usize = 64 * BLOCK;

@@ -479,8 +479,7 @@ impl Wf2q {
         true
     }
 
-    /// Updates the levels above `e`, which has been put on a tree: as far as the change matters, or all levels if
-    /// `always`.
+    /// Updates the levels above `e`, which was put on a tree: as far as that matters, or all levels if `always`.
     fn propagate(&mut self, e: u32, when: When, always: bool, now: Instant) {
         let mut e = e;
         loop {

@@ -140,8 +140,7 @@ impl Level {
         &mut self.trees[class as usize]
     }
 
-    /// Looks for the next entity through the classes in their order. With `expiring`, the entity in service is about to
-    /// leave.
+    /// Looks for the next entity, class by class. With `expiring`, the entity in service is about to leave.
     pub(super) fn look_up(&mut self, all: &mut [Entity], expiring: bool, now: Instant) -> u32 {
         let advance = expiring || self.serving == NIL;
         if now >= self.idle_turn + IDLE_TURN {
@@ -183,8 +182,7 @@ pub const fn delta(service: u64, weight: u64) -> u64 {
     (service << SHIFT) / weight
 }
 
-/// Returns whether `a` is later than `b`. Virtual time wraps, and two times that are compared are less than half of its
-/// range apart.
+/// Returns whether `a` is later than `b`. Virtual time wraps, and the two are less than half of its range apart.
 #[inline]
 #[must_use]
 pub const fn after(a: u64, b: u64) -> bool {
@@ -213,8 +211,7 @@ impl Class {
     pub const ALL: [Self; 3] = [Self::Realtime, Self::BestEffort, Self::Idle];
 }
 
-/// The tree that an entity is in. An entity in service is in none, unless it is a group with further entities to
-/// serve.
+/// The tree of an entity. An entity in service is in none, unless it is a group with further entities to serve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     Off,
@@ -251,8 +248,7 @@ pub(super) struct Entity {
     pub(super) class: Class,
     pub(super) wanted_class: Class,
     pub(super) place: Place,
-    /// Whether the weight of the entity is part of the sum of its service tree. True if the entity is active, idle or
-    /// in service.
+    /// The entity is active, idle or in service, so that its weight is part of the sum of its service tree.
     pub(super) tracked: bool,
 }
 

@@ -1,6 +1,5 @@
-//! The bound and the prices that are found while groups compete, written from the page. For the bound, a list of
-//! samples, one for each completion of a window, and the rules. For the prices, trials of one kind of work after the
-//! other.
+//! The bound and the prices that are found, written from the page. For the bound, a list of samples, one for each
+//! completion of a window, and the rules. For the prices, trials of one kind of work after the other.
 
 use super::nodes::Floors;
 use super::{MOST, Values};
@@ -43,8 +42,7 @@ pub(super) struct Learner {
     slow: u64,
     unfair: u64,
     until: u64,
-    /// The numbers of beliefs and of resignations so far, which double their times; and the end of the last
-    /// resignation.
+    /// Beliefs and resignations so far, which double their times; and the end of the last resignation.
     beliefs: u32,
     resigned: u64,
     resignations: u32,

@@ -86,8 +86,7 @@ impl Naive {
         self.settle_for(now, false);
     }
 
-    /// Like [`settle`](Self::settle), after the arrival of a request. With `is_busy`, the device has others of its
-    /// group.
+    /// Like [`settle`](Self::settle), after an arrival. With `is_busy`, the device has others of its group.
     fn settle_for(&mut self, now: Instant, is_busy: bool) {
         let full = |group: GroupIndex| self.requests.iter().any(|e| !e.head && e.group == group);
         self.nodes.settle(now.as_nanos(), is_busy, full);
