@@ -68,7 +68,7 @@ pub struct Guarantee {
 
 /// A change to the tree of groups.
 ///
-/// A policy built after the groups learns of all groups first, parents before children.
+/// A policy built after the groups gets all of them as additions first, parents before children.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupChange {
     /// A group was added.

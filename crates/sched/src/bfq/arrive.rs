@@ -237,7 +237,7 @@ impl Bfq {
         own
     }
 
-    /// Records the state of a request that is held from now on.
+    /// Records the state of a request when it begins to be held.
     #[inline]
     fn hold(&mut self, rq: RequestId, p: u32, q: u32, state: State, meta: &IoMeta) {
         let queue = &mut self.queues[q];

@@ -28,7 +28,7 @@ pub enum Reason {
     Exhausted,
     /// The queue is empty, and no request is worth waiting for.
     NoMore,
-    /// Another queue must be served now.
+    /// Another queue must be served immediately.
     Preempted,
 }
 

@@ -94,7 +94,7 @@ pub enum Joining {
     Off,
     /// Queues with neighbouring requests; and those that are created together, of threads of an application.
     Early,
-    /// Also those of tenants that are created together.
+    /// Like [`Early`](Self::Early), and queues of tenants that are created together.
     Stable,
 }
 

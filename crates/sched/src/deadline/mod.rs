@@ -296,7 +296,7 @@ impl Scheduler for Deadline {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rank {
     Realtime = 0,
-    /// Also for requests without a class.
+    /// Best-effort requests, and those without a class.
     BestEffort = 1,
     Idle = 2,
 }

@@ -99,7 +99,7 @@ pub struct Forecast {
     held: [u32; CLASSES],
     device: Device,
     costs: Costs,
-    /// By group and direction.
+    /// The learnt shares, by group and direction.
     shares: Box<[Learnt]>,
 }
 

@@ -32,7 +32,7 @@ struct Group {
 
 #[derive(Default)]
 pub(super) struct Floors {
-    /// By number.
+    /// The groups by number.
     groups: Vec<Group>,
     /// The numbers of groups with a floor.
     with: Vec<u16>,
@@ -71,7 +71,7 @@ impl Floors {
         self.group(group).is_covered
     }
 
-    /// Returns whether a floor entitles `group` to a request now, whatever is taken from its tier.
+    /// Returns whether a floor entitles `group` to a request at `now`, whatever is taken from its tier.
     pub(super) fn owes(&self, group: GroupIndex, now: Instant) -> bool {
         let mut at = self.group(group);
         while at.is_covered {

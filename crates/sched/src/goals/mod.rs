@@ -157,7 +157,7 @@ impl Treated {
 /// The controller of one elevator.
 pub struct Goals {
     watched: Vec<Watched>,
-    /// By number of the group.
+    /// The treatment of the groups, by number.
     treated: Vec<Treated>,
     pace: Pace,
     floors: Floors,
@@ -323,7 +323,7 @@ impl Goals {
         self.completed(io, at);
     }
 
-    /// Returns whether `group` may have another request now.
+    /// Returns whether `group` may have another request at `now`.
     #[must_use]
     pub fn admits(&self, group: GroupIndex, now: Instant) -> bool {
         self.pace.admits(self.treated(group).tier, now) || self.floors.owes(group, now)

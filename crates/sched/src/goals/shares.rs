@@ -41,7 +41,7 @@ impl Used {
 
 #[derive(Default)]
 pub(super) struct Shares {
-    /// By number. I/O of no group counts as the root's own, beside the groups below it.
+    /// The groups by number. I/O of no group counts as the root's own, beside the groups below it.
     groups: Vec<Group>,
     /// The numbers, parents before children.
     order: Vec<u16>,

@@ -95,7 +95,7 @@ impl Size {
 /// The period, and the state of the search for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Bursts {
-    /// In nanoseconds; 0 means no bursts.
+    /// The period in nanoseconds; 0 for no bursts.
     period: u64,
     /// Content reviews in a row.
     content: u32,
@@ -197,7 +197,7 @@ impl Gate {
         self.opens
     }
 
-    /// Returns whether I/O of `domain`, which is not reads, may leave now.
+    /// Returns whether I/O of `domain`, which is not reads, may leave in this pick.
     pub(super) fn is_open(&mut self, cx: &Cx<'_>, domain: Domain) -> bool {
         debug_assert!(domain != Domain::Read, "reads are whom others wait for");
         if cx.env.is_draining() {

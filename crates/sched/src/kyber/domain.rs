@@ -28,7 +28,7 @@ pub(super) const DEPTHS: [u32; DOMAINS] = [256, 128, 64, 16];
 pub(super) const DISCARD_TARGET: Nanos = Nanos::from_secs(5);
 
 impl Domain {
-    /// In the order in which they take turns.
+    /// All domains, in the order in which they take turns.
     pub(super) const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Discard, Self::Other];
     /// The domains with a latency target.
     pub(super) const MEASURED: [Self; 3] = [Self::Read, Self::Write, Self::Discard];

@@ -145,7 +145,7 @@ impl Kyber {
         self.lanes[place.domain].waiting[place.bank] -= 1;
     }
 
-    /// Takes a token for a request of `domain`, if there is one and the domain may leave now.
+    /// Takes a token for a request of `domain`, if there is one and the domain need not wait for its time.
     #[inline]
     fn take_token(&mut self, cx: &Cx<'_>, domain: Domain) -> bool {
         let adaptive = self.tunables.adaptive != Adaptive::Off;

@@ -35,7 +35,7 @@ impl Share {
         Self(part.clamp(1, 16 * u128::from(Self::WHOLE)) as u64)
     }
 
-    /// In units of 2^-32.
+    /// The share in units of 2^-32.
     pub(super) fn units(self) -> u64 {
         self.0
     }
@@ -67,9 +67,9 @@ pub(super) struct Charge {
 /// Prices of one direction.
 #[derive(Clone, Copy, Debug)]
 struct Prices {
-    /// Of a sequential and of a random request, by the clock of requests, in nanoseconds.
+    /// The price of a sequential and of a random request, by the clock of requests, in nanoseconds.
     request: [u64; 2],
-    /// Of a sector by the clock of bytes, in units of 2^-16 ns.
+    /// The price of a sector by the clock of bytes, in units of 2^-16 ns.
     sector: u64,
 }
 
@@ -100,7 +100,7 @@ impl Clocks {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Costs {
     data: [Prices; 2],
-    /// Of a request that moves no data, in nanoseconds.
+    /// The price of a request that moves no data, in nanoseconds.
     other: u64,
 }
 
@@ -119,7 +119,8 @@ impl Prices {
 }
 
 impl Costs {
-    /// Of a device of this capacity: bytes, sequential I/Os and random I/Os a second, of reads and then of writes.
+    /// The costs on a device of this capacity: bytes, sequential I/Os and random I/Os a second, of reads and then of
+    /// writes.
     pub(super) fn new(capacity: [[u64; 3]; 2]) -> Self {
         let data = capacity.map(|of| Prices::of(of.map(|n| n.max(1))));
         Self { data, other: data[1].request[1] }

@@ -103,8 +103,8 @@ pub(super) struct Learner {
     resigns: u64,
     /// The rate of the saturated device times the part that the group with the greatest loss got of its share.
     poorest: u64,
-    /// A floor was short since groups began to compete; its pace; the time until which neither a bound nor a pace is
-    /// found for floors, since the last pace was given up; and the next such time span.
+    /// A floor was short since groups began to compete. Then its pace, the time until which neither a bound nor a pace
+    /// is found for floors, after a pace was given up, and the next such time span.
     owed: bool,
     pace: Pace,
     vain: u64,

@@ -64,7 +64,7 @@ struct Trial {
 
 /// The prices of work.
 pub(super) struct Prices {
-    /// Of the capacity, which is given or guessed.
+    /// The prices of the capacity, which is given or guessed.
     capacity: Costs,
     /// By kind: the price that was found over that of the capacity, in units of 2^-16. `found` has the products; `None`
     /// while all factors are one.

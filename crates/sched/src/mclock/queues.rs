@@ -58,7 +58,7 @@ pub(super) struct Queues {
     lists: Lists,
     order: SectorIndex,
     free: Vec<u32>,
-    /// By the number of the node of requests, halved.
+    /// The queues by the number of the node of requests, halved.
     at: Vec<Queue>,
     /// By slot: the number of the insertion. The older of two requests has the lower one.
     filed: Vec<u64>,

@@ -324,7 +324,7 @@ struct Tenants {
     homes: Vec<GroupIndex>,
     /// Existing groups, each with its parent.
     groups: Vec<(GroupIndex, GroupIndex)>,
-    /// Of a thousand steps, this many change groups or owners.
+    /// The number of steps in a thousand that change groups or owners.
     changes: u64,
     /// Remaining steps at the beginning in which groups are created.
     founding: u32,

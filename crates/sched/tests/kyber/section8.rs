@@ -139,7 +139,7 @@ fn s8_05_all_that_waits_is_staged_together_and_first_come_first_served() {
     let insert = |d: &mut Driver, owner| owned(d, owner, Op::Read, At::Tail);
     let [c1, a1, b1, c2, a2] = [63, 0, 5, 63, 64].map(|owner| insert(&mut d, owner));
     assert_eq!(d.issue(), c1);
-    // A request that arrives now waits until all these have left, whichever owner it is from.
+    // A request that arrives here waits until all these have left, whichever owner it is from.
     let late = insert(&mut d, 0);
     assert_eq!([d.issue(), d.issue(), d.issue(), d.issue()], [a1, b1, c2, a2]);
     assert_eq!(d.issue(), late);
