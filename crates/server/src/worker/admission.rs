@@ -1,4 +1,4 @@
-//! [`Admission`]: clients that come to a worker are let in, or turned away, up to the end of their handshakes.
+//! [`Admission`]: admits or refuses the clients of a worker, up to the end of their handshakes.
 
 use super::Shared;
 use super::connection::{Connection, Payload, Phase, Transmission};
@@ -16,13 +16,13 @@ use std::cell::RefCell;
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
 
-/// The line about a client that the server has no rule for.
+/// The log line about a client that no rule of the server admits.
 const REFUSED: &str = "a client that may not use the server is closed";
 
 pub(super) struct Admission {
     shared: Arc<Shared>,
     clock: Clock,
-    /// Lines of the log about handshakes too many.
+    /// Limits the log lines about excess handshakes.
     crowds: Rarely,
 }
 
@@ -31,7 +31,7 @@ impl Admission {
         Self { shared, clock, crowds: Rarely::default() }
     }
 
-    /// Returns whether the rules of the server let the client in, or may do so once it has shown a certificate.
+    /// Returns whether the rules of the server admit the client, or may admit it once it has shown a certificate.
     pub(super) fn may_begin(&self, stream: &Stream, guest: &Guest) -> bool {
         let (allow, identity) = (&self.shared.allow, stream.identity());
         let is_certified = self.shared.tls.is_some();
@@ -45,7 +45,7 @@ impl Admission {
         may
     }
 
-    /// A connection begins with the greeting of the server.
+    /// Creates a connection, with the greeting of the server as its output.
     pub(super) fn begin(&self, key: Key, stream: Stream, guest: Guest) -> Connection {
         let handshake = Handshake::new(self.shared.handshake);
         let mut greeting = Vec::new();
@@ -55,7 +55,7 @@ impl Admission {
         connection
     }
 
-    /// Makes room for another handshake: breaks off one too many, which it returns.
+    /// Makes room for another handshake: if there are too many, breaks one off and returns its key.
     pub(super) fn close_one_too_many(&mut self, places: &mut Places) -> Option<Key> {
         let under_way = |connection: &mut Connection| match connection.phase {
             Phase::Handshake { began, .. } => {
@@ -80,8 +80,8 @@ impl Admission {
         Some(key)
     }
 
-    /// Lets a client in, once everything is known of it that will be: a server with TLS waits for the certificate.
-    /// Returns false if the rules of the server do not.
+    /// Checks a client by the rules of the server, once its identity is complete: a server with TLS waits for the
+    /// certificate. Returns false if the client is refused.
     fn admits(&self, connection: &mut Connection) -> bool {
         if connection.is_admitted || self.shared.tls.is_some() && !connection.stream.has_tls() {
             return true;
@@ -94,7 +94,7 @@ impl Admission {
         connection.is_admitted
     }
 
-    /// Feeds bytes to the handshake; returns how many of them are done with.
+    /// Feeds bytes to the handshake. Returns the number of bytes consumed.
     pub(super) fn shake_hands(&self, connection: &mut Connection, bytes: &[u8]) -> usize {
         if !self.admits(connection) {
             connection.is_over = true;
@@ -107,7 +107,7 @@ impl Admission {
         let view = View::new(&exports, &connection.identity);
         let progress = handshake.feed(bytes, &view, &mut answers);
         if handshake.options_after_list() > options {
-            // A list may be long, and the way to the client, too; the number of options is bounded.
+            // Restarts the timeout: a list may be long, and the network slow. The number of options is limited.
             *began = self.clock.now();
         }
         let missed = view.missed();
@@ -123,7 +123,7 @@ impl Admission {
         match progress.next {
             Next::NeedMore => {}
             Next::Go(agreed) => self.go(connection, agreed),
-            // Bytes behind the option are dropped: an attacker on the way may have put them there.
+            // Bytes after the option are dropped: an attacker in the network may have injected them.
             Next::StartTls => connection.begins_tls = true,
             Next::Close(Closing::Aborted) => {
                 if self.shared.tls.is_some() && !connection.stream.has_tls() {
@@ -153,7 +153,7 @@ impl Admission {
         connection.refused(&self.shared.refusals, reason, None, why);
     }
 
-    /// The handshake has agreed on an export.
+    /// Begins transmission, after the handshake has agreed on an export.
     fn go(&self, connection: &mut Connection, agreed: Negotiated) {
         let Some((export, tenancy)) = self.seat(&agreed.export, connection) else {
             connection.is_over = true;
@@ -177,14 +177,14 @@ impl Admission {
         }));
     }
 
-    /// A seat at the export called `name`, and a place among those of the client's identity; `None` if there is none of
-    /// either, which is logged.
+    /// A seat at the export `name`, and a place in the count of the client's identity. `None` if a limit is reached,
+    /// which is logged, or the export is gone.
     fn seat(&self, name: &str, connection: &Connection) -> Option<(Seat, Tenancy)> {
         let exports = self.shared.exports.now();
         let bounds = &self.shared.bounds;
         let has_rules = !self.shared.allow.is_open() || exports.has_rules();
         let most = if has_rules { bounds.connections_per_identity } else { usize::MAX };
-        // Gone, or closed to the client, since it was found.
+        // It may have been removed, or closed to the client, since it was found.
         let export = View::new(&exports, &connection.identity).get(name)?;
         let seat = Seat::take(export, bounds.connections_per_export);
         let tenancy = self.shared.tenants.take(connection.identity.to_string(), most);
@@ -198,7 +198,7 @@ impl Admission {
         None
     }
 
-    /// Logs that the client had no certificate, or no TLS that the server takes.
+    /// Logs a failed TLS handshake: the client has no accepted certificate, or no TLS that the server supports.
     pub(super) fn tell_of_tls(&self, connection: &Connection, error: &Error) {
         let is_new = matches!(connection.phase, Phase::Handshake { .. });
         if is_new && connection.stream.has_tls() && error.kind() == ErrorKind::InvalidData {
@@ -207,24 +207,24 @@ impl Admission {
     }
 }
 
-/// Characters of a name that are logged.
+/// The maximum number of characters of a name in the log.
 const SHOWN: usize = 64;
 
 /// The exports of the server as one client sees them.
 ///
-/// An export that a client may not use is answered exactly as one that there is none of: its name is in no list, and
-/// the refusal is the same. The log says which of both it was.
+/// An export that a client may not use looks exactly like one that does not exist: it is not listed, and the refusal is
+/// the same. Only the log tells them apart.
 struct View<'a> {
     exports: &'a Table,
     identity: &'a Identity,
     missed: RefCell<Option<Missed>>,
 }
 
-/// A name that a client asked for without success.
+/// A name that a client requested without success.
 struct Missed {
-    /// Its beginning, without special characters: a name may have 4096 bytes of any kind.
+    /// Its beginning, with special characters escaped: a name may have 4096 bytes of any kind.
     shown: String,
-    /// There is such an export, for other clients.
+    /// Whether such an export exists, for other clients.
     exists: bool,
 }
 
@@ -237,12 +237,12 @@ impl<'a> View<'a> {
         export.allow.allows(self.identity)
     }
 
-    /// The export of this name. The empty name is also that of the only export that exists for the client.
+    /// The export of this name. The empty name also stands for the only export that the client may use.
     pub(super) fn get(&self, name: &str) -> Option<&'a Arc<Served>> {
         self.exports.get_of(name, |export| self.may(export))
     }
 
-    /// The last name that none of them has.
+    /// The last requested name that was not found.
     fn missed(self) -> Option<Missed> {
         self.missed.into_inner()
     }

@@ -1,4 +1,5 @@
-//! A connection of a worker: its socket, its place in the protocol, and its requests in flight.
+//! [`Connection`]: a connection of a worker, with its socket, its phase in the protocol and its requests in flight; and
+//! [`Arriving`], the payload of a write on its way into its buffers.
 
 use crate::allow::Identity;
 use crate::bounds::{Bounds, Guest, Tenancy};
@@ -13,10 +14,10 @@ use blkmq_nbd::{Context, ErrorCode, ReplyTo, Terms};
 use rustix::event::epoll::EventFlags;
 use std::collections::VecDeque;
 
-/// The maximum length of a read: some 9,000 requests without a payload.
+/// The maximum number of bytes read at a time: some 9,000 requests without a payload.
 pub(crate) const CAPACITY: usize = 256 << 10;
 
-/// Bytes that a new connection may have in flight: enough to keep a fast disk busy.
+/// The limit on bytes in flight for a new connection: enough to keep a fast disk busy.
 const FIRST: usize = 4 << 20;
 
 /// A connection, from its first byte to its last.
@@ -24,78 +25,78 @@ pub(crate) struct Connection {
     pub(crate) key: Key,
     pub(crate) stream: Stream,
     pub(crate) phase: Phase,
-    /// Bytes that have arrived and are not parsed.
+    /// Received bytes that are not parsed yet.
     pub(crate) rest: Vec<u8>,
     pub(crate) output: Output,
-    /// The events for which epoll watches the socket; without any it does not watch.
+    /// The events for which epoll watches the socket; if empty, the socket is not in the epoll set.
     pub(crate) watched: EventFlags,
     /// Requests in flight, and their bytes.
     pub(crate) requests: usize,
     pub(crate) bytes: usize,
-    /// TLS begins when everything before it is sent. Nothing is read until then.
+    /// Whether TLS begins once the waiting output is sent. Nothing is read until then.
     pub(crate) begins_tls: bool,
-    /// An I/O that found no credit. Nothing is parsed behind it.
+    /// An I/O that got no credit. No further request is parsed until it is pushed.
     pub(crate) held: Option<(Cookie, Io<AlignedBuf>)>,
-    /// The place of a long request of which portions are still to begin. Nothing is parsed behind it.
+    /// The place of a long request with portions left to begin. No further request is parsed until then.
     pub(crate) long: Option<u32>,
-    /// The places of requests in steps whose next step is still to begin, longest wait first.
+    /// The places of requests with a further step to begin, longest wait first.
     pub(crate) steps: VecDeque<u32>,
-    /// The connection ends: the client has sent its last byte, or the server reads no more.
+    /// Whether the connection ends: the client has sent its last byte, or the server reads no more.
     pub(crate) is_over: bool,
-    /// The client has closed both directions: no reply reaches it. Requests in front of its DISC are carried out, but
-    /// for reads.
+    /// Whether the client has closed both directions, so that no reply reaches it. Requests before its DISC are still
+    /// performed, except for reads and BLOCK_STATUS.
     pub(crate) is_cut: bool,
-    /// How far the server has come in ending it.
+    /// The state of its shutdown by the server.
     pub(crate) farewell: Farewell,
-    /// The last time that a byte came or went.
+    /// The time at which a byte was last received or sent.
     pub(crate) moved: Instant,
-    /// The time since which the client has taken none of the replies that wait for it.
+    /// The time since which the client has taken none of its waiting replies; `None` while it takes them.
     pub(crate) deaf: Option<Instant>,
-    /// The next request waits until the worker has room for it.
+    /// Whether the next request waits until the worker has room for it.
     pub(crate) is_crowded: bool,
-    /// Bytes that wait here, as counted with those of the worker.
+    /// Its waiting bytes that are included in the worker's count.
     pub(crate) counted: usize,
-    /// Bytes that it has spent in a turn, and the number of that turn.
+    /// The number of the last turn in which it spent bytes, and how many it spent.
     pub(crate) begun: (u32, usize),
-    /// It is on the worker's list for `finish`.
+    /// Whether it is on the worker's list for `finish`.
     pub(crate) is_listed: bool,
-    /// It waits in the line of greedy connections (`places.rs`).
+    /// Whether it waits in the line of greedy connections (`places.rs`).
     pub(crate) is_in_line: bool,
-    /// Its output stopped at the end of a turn, and not because the socket is full.
+    /// Whether its output stopped at the limit of a turn, not at a full socket.
     pub(crate) is_paused: bool,
-    /// Bytes that have gone to and come from the client, without headers that came.
+    /// Bytes transferred so far: everything sent, and the payloads received.
     pub(crate) earned: usize,
-    /// Its last request was a large write.
+    /// Whether its last request was a large write.
     pub(crate) writes_much: bool,
-    /// Its requests that were carried out.
+    /// Its successful requests.
     pub(crate) totals: Totals,
-    /// Everything that is known of the client. Its certificate is among it once TLS has begun.
+    /// Everything known about the client, including its certificate once TLS has begun.
     pub(crate) identity: Identity,
-    /// The rules of the server have let the client in.
+    /// Whether the rules of the server have admitted the client.
     pub(crate) is_admitted: bool,
-    /// Its place among the connections of its identity, once it has agreed on an export.
+    /// Its place in the count of its identity; `None` until it has agreed on an export.
     pub(crate) tenancy: Option<Tenancy>,
-    /// Its place in the list of clients, once it has agreed on an export.
+    /// Its entry in the list of clients; `None` until it has agreed on an export.
     pub(crate) listed: Option<Listed>,
-    /// Its place among the connections of the server. Given back last: a connection that is not counted has nothing
-    /// left.
+    /// Its place in the count of the server. The last field, so that it is released after everything else.
     pub(crate) guest: Guest,
 }
 
-/// The end of a connection by the server, which may come while its client sends. A TCP socket that is closed over
-/// unread bytes is reset, and replies on their way would be lost. So the server closes its half, and reads and drops
-/// all further input until the client has closed the other half.
+/// The shutdown of a connection by the server, possibly while its client sends. Closing a TCP socket with unread input
+/// resets the connection, and replies on their way are lost. So the server shuts down its writing side, and discards
+/// input until the client has shut down its own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Farewell {
-    /// The server does not end it, or does not wait for the client.
+    /// The server does not shut it down, or does not wait for the client.
     None,
-    /// Due when the last reply is with the kernel.
+    /// Due once the kernel has the last reply.
     Due,
-    /// The server's half is closed. The rest is closed when the client's is, or then at the latest.
+    /// The server's side is shut down. The socket is closed when the client's side is, too, or at this time at the
+    /// latest.
     Said(Instant),
 }
 
-/// Requests that were carried out, and bytes of those that read and wrote.
+/// Successful requests, and the bytes that they read and wrote.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Totals {
     pub(crate) requests: u64,
@@ -104,7 +105,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// Counts a request that has ended.
+    /// Counts a completed request unless it failed.
     pub(crate) fn count(&mut self, flight: &Flight, result: IoResult) {
         if result.is_err() {
             return;
@@ -120,15 +121,15 @@ impl Totals {
     }
 }
 
-/// The place of a connection in the protocol.
+/// The phase of a connection in the protocol.
 pub(crate) enum Phase {
     Handshake {
         handshake: Box<Handshake>,
         began: Instant,
     },
     Transmission(Box<Transmission>),
-    /// The socket is broken: nothing is sent any more, and the connection ends with its I/Os. Until then it keeps its
-    /// place at the export.
+    /// The connection is broken: nothing is sent, and it ends when its I/Os have completed. Until then it keeps its
+    /// seat at the export.
     Broken {
         export: Option<Seat>,
     },
@@ -140,19 +141,19 @@ pub(crate) struct Transmission {
     pub(crate) terms: Terms,
     pub(crate) requests: Requests,
     pub(crate) replies: Replies,
-    /// The metadata contexts to answer for.
+    /// The negotiated metadata contexts.
     pub(crate) contexts: Vec<Context>,
-    /// A payload that arrives.
+    /// The payload that is being received.
     pub(crate) payload: Payload,
 }
 
 /// The payload of the last request.
 pub(crate) enum Payload {
-    /// All of it is here.
+    /// It is complete, or there is none.
     None,
-    /// Bytes of a write on their way into its buffers.
+    /// The payload of a write, being received into its buffers.
     Filling { request: Writing, arriving: Arriving },
-    /// Bytes of a refused request, and the error to answer with behind them.
+    /// The payload of a refused request: the bytes still to discard, and the error to send after them.
     Dropping { left: usize, to: ReplyTo, error: ErrorCode },
 }
 
@@ -208,10 +209,10 @@ impl Connection {
         }
     }
 
-    /// Whether another request may be taken.
+    /// Returns whether another request may be taken.
     pub(crate) fn has_room(&self, bounds: &Bounds) -> bool {
         let bytes = self.bytes + self.output.waiting();
-        // A client that takes no replies comes to this bound and stays there.
+        // A client that takes no replies reaches this limit and stays there.
         let most = if self.deaf.is_some() { bounds.bytes_per_turn } else { self.allowance(bounds) };
         self.held.is_none()
             && self.long.is_none()
@@ -221,7 +222,7 @@ impl Connection {
             && bytes < most
     }
 
-    /// Counts and logs that the client is turned away, from this export or from all.
+    /// Counts and logs a refusal of the client; `export` is the name that it concerns, if any.
     pub(crate) fn refused(
         &self,
         refusals: &Refusals,
@@ -239,39 +240,39 @@ impl Connection {
         Figures { requests, read, written, in_flight: self.requests as u64 }
     }
 
-    /// Bytes that it may have in flight: [`FIRST`], and as many more as have gone to and come from the client.
+    /// The limit on its bytes in flight: [`FIRST`] plus the bytes transferred so far, up to the limit of the server.
     fn allowance(&self, bounds: &Bounds) -> usize {
         bounds.bytes.min(FIRST.saturating_add(self.earned))
     }
 
-    /// Whether a portion of its long request may begin.
+    /// Returns whether a portion of its long request may begin.
     pub(crate) fn may_go_on(&self, bounds: &Bounds) -> bool {
         let is_taken = self.deaf.is_none() || self.output.waiting() < bounds.bytes_per_turn;
         self.held.is_none() && is_taken
     }
 
-    /// Whether requests that have arrived, or portions of its long one, may begin.
+    /// Returns whether received requests, or portions of its long request, may begin.
     pub(crate) fn may_begin(&self, bounds: &Bounds) -> bool {
         !self.rest.is_empty() && !self.is_over && self.has_room(bounds)
             || self.long.is_some() && self.may_go_on(bounds)
     }
 
-    /// Whether it used up its last turn. Then it waits in line for the next one.
+    /// Returns whether it used up its last turn, and so waits in line for the next one.
     pub(crate) fn is_greedy(&self, bounds: &Bounds) -> bool {
         self.begun.1 >= bounds.bytes_per_turn
     }
 
-    /// Bytes that it has spent in this turn.
+    /// The number of bytes that it has spent in `turn`.
     pub(crate) fn begun_in(&self, turn: u32) -> usize {
         if self.begun.0 == turn { self.begun.1 } else { 0 }
     }
 
-    /// Bytes of a request are copied, or given to a disk, in this turn.
+    /// Charges `bytes` that are copied, or submitted to a disk, in `turn`.
     pub(crate) fn spend(&mut self, turn: u32, bytes: usize) {
         self.begun = (turn, self.begun_in(turn) + bytes);
     }
 
-    /// A request of `bytes` has begun.
+    /// Counts a request of `bytes` that begins.
     pub(crate) fn count(&mut self, bytes: usize) {
         self.requests += 1;
         self.bytes += bytes;
@@ -284,7 +285,7 @@ impl Connection {
         }
     }
 
-    /// Whether a payload arrives that is longer than a portion, or that is dropped.
+    /// Returns whether the payload being received is longer than a portion, or is discarded.
     pub(crate) fn takes_much(&self, portion: usize) -> bool {
         match self.payload() {
             Payload::Filling { arriving, .. } => arriving.len() > portion,
@@ -293,7 +294,7 @@ impl Connection {
         }
     }
 
-    /// Bytes that wait without an I/O: replies for the client, and a payload for its end.
+    /// The number of bytes held without an I/O: unsent replies, and an incomplete payload.
     pub(crate) fn waiting(&self) -> usize {
         let payload = match self.payload() {
             Payload::Filling { arriving, .. } => arriving.len(),
@@ -302,19 +303,19 @@ impl Connection {
         self.output.waiting() + payload
     }
 
-    /// Whether bytes wait for the socket, in TLS or before it.
+    /// Returns whether bytes wait for the socket, in TLS or in the output.
     pub(crate) fn has_output(&self) -> bool {
         !self.is_cut && (self.output.waiting() > 0 || self.stream.wants_write())
     }
 
-    /// The client takes no replies any more. Those that wait are dropped.
+    /// Notes that no reply reaches the client, and drops the waiting replies.
     pub(crate) fn cut(&mut self) {
         self.is_cut = true;
         self.output = Output::default();
         self.deaf = None;
     }
 
-    /// Its export, once it has agreed on one.
+    /// Its export; `None` until it has agreed on one.
     pub(crate) fn seat(&self) -> Option<&Seat> {
         match &self.phase {
             Phase::Transmission(transmission) => Some(&transmission.export),
@@ -328,7 +329,7 @@ impl Connection {
         self.seat().map(|seat| seat.info.name.as_str())
     }
 
-    /// Whether the connection may be closed: it is over, and has neither requests nor output.
+    /// Returns whether the connection may be closed: it is over, and has neither requests nor output.
     pub(crate) fn is_finished(&self) -> bool {
         let silent = !self.has_output() || matches!(self.phase, Phase::Broken { .. });
         self.is_over && self.requests == 0 && silent
@@ -341,7 +342,7 @@ impl Connection {
         self.rest.extend_from_slice(bytes);
     }
 
-    /// Takes no more requests. Those that have begun are carried out and answered; later ones were never taken.
+    /// Takes no further requests. Requests in flight are completed and answered, and unparsed input is dropped.
     pub(crate) fn end(&mut self) {
         if !self.is_over {
             self.farewell = Farewell::Due;
@@ -353,7 +354,7 @@ impl Connection {
         }
     }
 
-    /// Drops the output and the rest: the socket is broken.
+    /// Ends the connection without further replies: drops its output and unparsed input.
     pub(crate) fn break_off(&mut self) {
         self.is_over = true;
         self.farewell = Farewell::None;
@@ -368,7 +369,8 @@ impl Connection {
         };
     }
 
-    /// The time at which the connection has kept the worker waiting for too long; `None` while it does not.
+    /// The time at which the connection has kept the worker waiting for too long; `None` if it does not keep it
+    /// waiting.
     pub(crate) fn deadline(&self, bounds: &Bounds) -> Option<Instant> {
         match &self.phase {
             Phase::Handshake { began, .. } => Some(*began + bounds.handshake),
@@ -384,46 +386,46 @@ impl Connection {
     }
 }
 
-/// [`Arriving`]: the payload of a write, on its way from the socket into its buffers.
+/// The payload of a write, on its way from the socket into its buffers.
 ///
-/// Each portion has a buffer, which is taken when the bytes before it have arrived: a client that announces much and
-/// sends little takes little memory.
+/// The buffer of a portion is allocated when all bytes before it have arrived, so a client that announces much and
+/// sends little uses little memory.
 #[derive(Debug)]
 pub(crate) struct Arriving {
-    /// The portions that are complete.
+    /// Complete portions.
     full: Vec<AlignedBuf>,
     buffer: AlignedBuf,
-    /// Bytes of `buffer` that are there.
+    /// Bytes received into `buffer`.
     filled: usize,
-    /// Bytes behind `buffer` that are still to come.
+    /// Bytes of the payload after `buffer`.
     behind: usize,
     len: usize,
 }
 
 impl Arriving {
-    /// A payload of `len` bytes, none of which is there.
+    /// Creates a payload of `len` bytes, of which none has arrived.
     pub(crate) fn new(buffers: &Buffers, len: usize) -> Self {
         let first = len.min(buffers.portion());
         let buffer = buffers.take(first);
         Self { full: Vec::new(), buffer, filled: 0, behind: len - first, len }
     }
 
-    /// Bytes of all of it.
+    /// The total length in bytes.
     fn len(&self) -> usize {
         self.len
     }
 
-    /// The place of the next bytes, and how many of them fit.
+    /// The unfilled part of the current buffer, for the next bytes.
     pub(crate) fn gap(&mut self) -> &mut [u8] {
         &mut self.buffer.as_mut_slice()[self.filled..]
     }
 
-    /// `count` bytes are in the gap.
+    /// Notes that `count` bytes were read into the gap.
     pub(crate) fn arrived(&mut self, count: usize) {
         self.filled += count;
     }
 
-    /// Copies as much of `bytes` as belongs to it; returns how much that is.
+    /// Copies the beginning of `bytes` that belongs to the payload. Returns its length.
     pub(crate) fn fill(&mut self, buffers: &Buffers, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
@@ -446,7 +448,7 @@ impl Arriving {
         self.behind == 0 && self.filled == self.buffer.len()
     }
 
-    /// The only buffer, or those of all portions in order.
+    /// Returns the only buffer, or as `Err` the buffers of all portions in order.
     pub(crate) fn into_payloads(mut self) -> Result<AlignedBuf, Vec<AlignedBuf>> {
         if self.full.is_empty() {
             return Ok(self.buffer);
@@ -460,8 +462,8 @@ impl Arriving {
 mod tests {
     use super::*;
 
-    /// A payload of 10,000 bytes whose portions have 4,096, in pieces of this length, every other one of them put
-    /// into the gap.
+    /// Receives 10,000 bytes in portions of 4,096, as pieces of this length, every other one of which is read into the
+    /// gap. Returns the portions.
     fn arrive(piece: usize) -> Vec<Vec<u8>> {
         let buffers = Buffers::new(4096);
         let data: Vec<u8> = (0..10_000_u32).map(|n| (n / 7) as u8).collect();

@@ -1,19 +1,20 @@
 //! A worker: one thread with an event loop, its connections, and one client of every disk.
 //!
-//! A turn of the loop reads the sockets' input, parses all of it, and pushes the I/Os into the plugs of the clients;
-//! then it flushes the plugs, reaps the completed I/Os, and sends the replies, one write for each connection. A device
-//! that completes immediately is answered in the turn in which it was asked.
+//! In a turn of the loop the worker reads its sockets, parses the input, and queues the I/Os in the plugs of its
+//! clients. Then it flushes the plugs, reaps completed I/Os, and sends the replies with one write for each connection.
+//! If the device completes an I/O immediately, its reply is sent in the same turn.
 //!
 //! | file | step |
 //! |---|---|
 //! | `../waiting.rs` | sleep until there is an event |
-//! | `sockets.rs` | bytes arrive: handshake, or requests; replies are sent, and connections closed |
-//! | `admission.rs` | clients are let in, or turned away; handshakes too many go |
-//! | `connection.rs` | a connection, and payloads of writes that come into their buffers |
-//! | `serve.rs` | requests become I/Os, and these end: replies, or the next portion or step of a long request |
-//! | `places.rs` | the connections, the order among clients with much to do, and deadlines |
+//! | `sockets.rs` | receive handshakes, requests and payloads; send replies; close connections |
+//! | `admission.rs` | admit or refuse clients, and limit the handshakes in progress |
+//! | `connection.rs` | the state of a connection, and write payloads that arrive in their buffers |
+//! | `serve.rs` | convert requests to I/Os, and completions to replies or the next portion or step of a long request |
+//! | `places.rs` | the connections, the order of service among greedy ones, and deadlines |
 //!
-//! Back-pressure is the credit of the clients, and the bounds of connections: a connection without room is not read.
+//! Back-pressure comes from the credit of the disk clients and from the limits of connections: a connection at its
+//! limit is not read.
 
 mod admission;
 mod connection;
@@ -46,14 +47,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The numbers of events: the inbox, then the disks, then connections from [`CONNECTIONS`] on.
+/// Event numbers: the inbox, then the disks, then connections from [`CONNECTIONS`] on.
 const INBOX: u64 = 0;
 const DISKS: u64 = 1;
 const CONNECTIONS: u64 = 1 << 32;
-/// Events taken from the kernel at a time.
+/// The maximum number of events taken from the kernel at a time.
 const EVENTS: usize = 128;
-/// After a drain has begun, idle connections stay open for this long, so that clients learn of it from the answer to
-/// their next request.
+/// How long idle connections stay open after a drain has begun, so that the reply to their next request reports it.
 const GRACE: Nanos = Nanos::from_millis(100);
 
 /// The state that all workers of a server share.
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     pub(crate) disks: Vec<Disk>,
     pub(crate) exports: Catalog,
     pub(crate) bounds: Bounds,
-    /// The handshakes that each worker may have under way.
+    /// The maximum number of handshakes in progress on each worker.
     pub(crate) handshakes: usize,
     pub(crate) handshake: Config,
     pub(crate) tls: Option<Tls>,
@@ -74,12 +74,12 @@ pub(crate) struct Shared {
     pub(crate) judge: Judge,
     pub(crate) counting: Counting,
     pub(crate) devices: Devices,
-    /// For each worker, the number of its looks at the clock. An idle worker looks every second.
+    /// For each worker, the number of its periodic checks, at least one per second; wraps around.
     pub(crate) beats: Vec<AtomicU32>,
 }
 
 pub(crate) struct Worker {
-    /// Its place among the workers.
+    /// The index of the worker.
     number: usize,
     shared: Arc<Shared>,
     inbox: Arc<Inbox>,
@@ -89,16 +89,16 @@ pub(crate) struct Worker {
     requests: Requests,
     admission: Admission,
     deadlines: Deadlines,
-    /// All connections read into it. Bytes that a connection leaves unparsed are kept with the connection and precede
-    /// its next ones.
+    /// The input buffer of all connections. Unparsed bytes are kept with their connection, and precede its next input.
     input: Box<[u8]>,
-    /// Connections that wait for their turn. For some of their bytes there will be no event.
+    /// Connections that wait for their turn. While there are any, the worker does not sleep: no event announces bytes
+    /// that have already been read.
     turns: Turns,
-    /// Connections in their handshakes that have an event. They come behind those that are served.
+    /// Connections with an event that are in their handshakes. They are served after the others.
     newcomers: Vec<Key>,
-    /// Connections that have room, and stopped because the worker had none.
+    /// Connections below their own limits that wait because the worker is at its limit.
     crowded: Vec<Key>,
-    /// While it drains it takes no requests, so that clients send them to the server that follows.
+    /// Whether the drain takes no requests, so that clients send them to the next server.
     hands_over: bool,
     stopped: bool,
 }
@@ -155,7 +155,7 @@ impl Worker {
         self.sleeper.wait((DISKS, &mut self.requests.clients), most, events)
     }
 
-    /// Handles the events, within the bounds of a turn.
+    /// Handles the events, within the limits of a turn.
     fn take_turn(&mut self, events: &mut Vec<epoll::Event>) {
         self.requests.turn.begin();
         let mut has_mail = false;
@@ -191,7 +191,7 @@ impl Worker {
         is_drained || is_late
     }
 
-    /// Looks at new connections, and at those in their handshakes, once the others are answered.
+    /// Serves new connections and handshakes, after the other connections.
     fn welcome(&mut self, has_mail: bool) {
         if has_mail {
             self.read_inbox();
@@ -232,7 +232,8 @@ impl Worker {
         self.connections.list(key);
     }
 
-    /// Once a second, and often during a drain: ends connections that keep the worker waiting, or that are not wanted.
+    /// Once a second, and more often during a drain: ends connections that are too slow, revoked, ended by an operator,
+    /// or idle in a drain.
     fn look_at_the_clock(&mut self) {
         let now = self.clock.now();
         if let Some(since) = self.requests.draining {
@@ -243,9 +244,9 @@ impl Worker {
         if !self.deadlines.are_due(now) {
             return;
         }
-        // A disk that was given another scheduler has its old one until its clients have looked.
+        // After a change of scheduler, a disk keeps the old one until its clients have noticed the change.
         self.requests.clients.iter_mut().for_each(|disk| disk.is_called = true);
-        // A sign of life, not an order of anything.
+        // Relaxed: a sign of life that orders nothing.
         self.shared.beats[self.number].fetch_add(1, Ordering::Relaxed);
         let revoked = self.deadlines.close_revoked(&mut self.connections);
         self.settle_all(revoked);

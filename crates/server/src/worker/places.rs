@@ -1,9 +1,9 @@
-//! The connections of a worker: their places, the order in which they get its time, and their deadlines.
+//! The connections of a worker: their places, their order of service, and their deadlines.
 //!
-//! A connection with little to do is served when its socket has an event. One that had its whole turn, or has more to
-//! send than a turn takes, is greedy: it waits in a line behind the others, and the line as a whole gets the bytes of
-//! one turn before the worker looks at its sockets again. So a small request waits for one portion of a large one,
-//! however many clients send large ones. The order uses no clock and no socket.
+//! A connection with little to do is served when its socket has an event. A connection that used up its turn, or has
+//! much output, is greedy: it waits in a line, and all connections in the line together get the bytes of one turn
+//! before the worker polls its sockets again. So a small request waits for one portion of a large one, however many
+//! clients send large requests. The order depends on no clock and no socket.
 
 use super::connection::{Connection, Farewell, Phase};
 use super::{GRACE, Shared};
@@ -25,7 +25,7 @@ pub(super) struct Place {
 #[derive(Default)]
 pub(super) struct Places {
     places: Vec<Place>,
-    /// Connections for `finish`: they have output, may continue, or are over.
+    /// Connections to be settled by `finish`: they have output, may continue, or are over.
     pub(super) listed: Vec<Key>,
 }
 
@@ -34,7 +34,7 @@ impl Places {
         self.places.iter()
     }
 
-    /// The connections that are there.
+    /// All connections, except one that is taken out.
     pub(super) fn connections(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.places.iter_mut().filter_map(|place| place.connection.as_deref_mut())
     }
@@ -44,7 +44,7 @@ impl Places {
         Key { place, generation: self.places[place as usize].generation }
     }
 
-    /// The key of the next connection.
+    /// The key for a new connection, at a free place. O(places).
     pub(super) fn free(&mut self) -> Key {
         let free = self.places.iter().position(|place| place.connection.is_none());
         let place = free.unwrap_or_else(|| {
@@ -54,13 +54,13 @@ impl Places {
         self.key(place as u32)
     }
 
-    /// The connection of `key`, unless it is gone.
+    /// The connection of `key`; `None` if it has ended or is taken out.
     pub(super) fn get(&mut self, key: Key) -> Option<&mut Connection> {
         let place = self.places.get_mut(key.place as usize)?;
         (place.generation == key.generation).then_some(place.connection.as_deref_mut()?)
     }
 
-    /// Has the connection looked at in this turn.
+    /// Lists the connection, to be settled in this turn.
     pub(super) fn list(&mut self, key: Key) {
         if let Some(connection) = self.get(key)
             && !connection.is_listed
@@ -70,7 +70,7 @@ impl Places {
         }
     }
 
-    /// Takes the connection out, so that the worker can be used beside it.
+    /// Takes the connection out, so that the worker can be borrowed beside it.
     pub(super) fn take_out(&mut self, key: Key) -> Option<Box<Connection>> {
         let place = &mut self.places[key.place as usize];
         if place.generation == key.generation { place.connection.take() } else { None }
@@ -81,24 +81,24 @@ impl Places {
         self.places[place].connection = Some(connection);
     }
 
-    /// The connection that was taken out does not come back.
+    /// Invalidates the key of a connection that was taken out and has ended.
     pub(super) fn retire(&mut self, key: Key) {
         self.places[key.place as usize].generation += 1;
     }
 }
 
-/// All connections with an event may spend this many times the bytes of a turn together, so that the bound does not
-/// slow many clients with small requests.
+/// The limit on all connections with an event together, in multiples of the bytes of a turn. More than one, so that it
+/// does not slow many clients with small requests.
 const TOGETHER: usize = 2;
-/// Beyond that bound each connection may still spend these bytes.
+/// The bytes that each connection may still spend beyond that limit.
 const LITTLE: usize = 16 << 10;
 
 /// The bytes that connections spend in a turn.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// Counts the turns of the worker, around at the end of the numbers.
+    /// The number of the worker's turn, which wraps around.
     pub(super) number: u32,
-    /// Bytes that a connection may spend.
+    /// The bytes that each connection may spend.
     bytes: usize,
     /// Bytes that all connections have spent; [`Turns`] counts those of connections in line.
     pub(super) spent: usize,
@@ -109,32 +109,32 @@ impl Turn {
         Self { number: 0, bytes, spent: 0 }
     }
 
-    /// The next turn of the worker begins.
+    /// Begins the next turn of the worker.
     pub(super) fn begin(&mut self) {
         self.number = self.number.wrapping_add(1);
         self.spent = 0;
     }
 
-    /// Returns whether the connection has spent its bytes. Its other requests wait for the next turn.
+    /// Returns whether the connection has spent its bytes, so that its further requests wait for the next turn.
     pub(super) fn is_over_for(&self, connection: &Connection) -> bool {
         connection.begun_in(self.number) >= self.bytes
     }
 
-    /// Returns whether the connection, or all together, have spent so much that `bytes` more have to wait for the
-    /// connection's turn in the line.
+    /// Returns whether `bytes` more must wait for the connection's turn in the line, because the connection, or all
+    /// connections together, have reached their limit.
     pub(super) fn must_wait(&self, connection: &Connection, bytes: u64) -> bool {
         let is_little = connection.begun_in(self.number) as u64 + bytes <= LITTLE as u64;
         let is_spent = self.spent >= TOGETHER * self.bytes;
         is_spent && !is_little || self.is_over_for(connection)
     }
 
-    /// Bytes of a request are copied, or given to a disk.
+    /// Charges `bytes` that are copied, or submitted to a disk, for the connection.
     pub(super) fn spend(&mut self, connection: &mut Connection, bytes: usize) {
         self.spent += bytes;
         connection.spend(self.number, bytes);
     }
 
-    /// The connection waits in the line for its next bytes.
+    /// Charges a whole turn, so that the connection waits in the line.
     pub(super) fn use_up(&self, connection: &mut Connection) {
         connection.spend(self.number, self.bytes);
     }
@@ -144,20 +144,21 @@ impl Turn {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     line: VecDeque<Key>,
-    /// Those that are still to be looked at in this turn: connections that join in a turn wait for the next one.
+    /// The number of connections still to be served in this turn. Connections that join during a turn wait for the next
+    /// one.
     left: usize,
-    /// Bytes that the line may still have in this turn.
+    /// The bytes left for the line in this turn.
     budget: usize,
 }
 
 impl Turns {
-    /// A turn begins, in which the line gets `bytes`.
+    /// Begins a turn, in which the line gets `bytes`.
     pub(super) fn begin(&mut self, bytes: usize) {
         self.left = self.line.len();
         self.budget = bytes;
     }
 
-    /// Has the connection wait for its next turn behind all others with much to do.
+    /// Adds the connection to the end of the line, unless it is already in the line.
     pub(super) fn line_up(&mut self, connection: &mut Connection) {
         if !connection.is_in_line {
             connection.is_in_line = true;
@@ -165,12 +166,13 @@ impl Turns {
         }
     }
 
-    /// A connection joins at the end. It is in the line once: the caller has its mark.
+    /// Adds a connection at the end. The caller ensures that it is in the line once.
     fn join(&mut self, key: Key) {
         self.line.push_back(key);
     }
 
-    /// The next connection in this turn, which leaves the line; `None` once the bytes are spent.
+    /// Removes the next connection of this turn from the line. Returns `None` once all are served or the bytes are
+    /// spent.
     pub(super) fn next(&mut self) -> Option<Key> {
         if self.left == 0 || self.budget == 0 {
             return None;
@@ -179,28 +181,28 @@ impl Turns {
         self.line.pop_front()
     }
 
-    /// The connection from [`next`](Self::next) took `bytes`.
+    /// Charges `bytes` spent by the connection from [`next`](Self::next).
     pub(super) fn spend(&mut self, bytes: usize) {
         self.budget = self.budget.saturating_sub(bytes);
     }
 
-    /// No connection waits.
+    /// Returns whether no connection waits.
     pub(super) fn is_empty(&self) -> bool {
         self.line.is_empty()
     }
 }
 
-/// The longest time between two looks.
+/// The maximum time between two checks.
 const TICK: Nanos = Nanos::from_millis(1000);
 
-/// Looks at the connections of a worker from time to time. Each look returns those that the worker has to settle.
+/// Periodic checks of a worker's connections. Each check returns the connections that the worker must settle.
 pub(super) struct Deadlines {
     shared: Arc<Shared>,
-    /// The time of the next look.
+    /// The time of the next check.
     pub(super) tick: Instant,
-    /// The time between two looks.
+    /// The time between two checks.
     every: Nanos,
-    /// Lines about clients that keep the worker waiting.
+    /// Limits the log lines about clients that keep the worker waiting.
     slow: Rarely,
 }
 
@@ -210,7 +212,8 @@ impl Deadlines {
         Self { shared, tick: now + every, every, slow: Rarely::default() }
     }
 
-    /// Returns whether the connections are to be looked at: once a second, and often during a drain.
+    /// Returns whether the next check is due, once a second and more often during a drain, and schedules the following
+    /// one.
     pub(super) fn are_due(&mut self, now: Instant) -> bool {
         let are_due = now >= self.tick;
         if are_due {
@@ -219,7 +222,7 @@ impl Deadlines {
         are_due
     }
 
-    /// Breaks off connections that keep the worker waiting for too long.
+    /// Breaks off connections that have kept the worker waiting for too long.
     pub(super) fn close_slow(&mut self, now: Instant, places: &mut Places) -> Vec<Key> {
         let bounds = self.shared.bounds;
         let mut ending = Vec::new();
@@ -240,8 +243,9 @@ impl Deadlines {
         ending
     }
 
-    /// Writes the figures of connections down, and ends those that shall end: nothing more is read of them, and the
-    /// requests that they have are answered. One whose requests take longer than a drain is broken off.
+    /// Updates the figures of connections in the list of clients, and ends those that an operator wants to close:
+    /// nothing more is read from them, and their requests in flight are answered. A connection whose requests take
+    /// longer than a drain may is broken off.
     pub(super) fn end_unwanted(&self, now: Instant, places: &mut Places) -> Vec<Key> {
         let patience = self.shared.bounds.drain;
         let mut ending = Vec::new();
@@ -272,7 +276,7 @@ impl Deadlines {
         ending
     }
 
-    /// Breaks off connections of clients that the rules in force, which a reload may have changed, do not let in.
+    /// Breaks off connections of clients that the present rules, which a reload may have changed, do not admit.
     pub(super) fn close_revoked(&self, places: &mut Places) -> Vec<Key> {
         let shared = &self.shared;
         let is_revoked = |connection: &&mut Connection| {
@@ -290,7 +294,8 @@ impl Deadlines {
         places.connections().filter(is_revoked).map(close).collect()
     }
 
-    /// Ends connections that have nothing in flight during a drain; those that ask for something from `from` on.
+    /// During a drain, ends connections with nothing in flight; those that have agreed on an export only from `from`
+    /// on.
     pub(super) fn close_idle(
         &mut self,
         now: Instant,
@@ -324,7 +329,7 @@ mod tests {
         Key { place, generation: 0 }
     }
 
-    /// Places served in a turn of 256 bytes where each connection takes `each`, and joins again if `again`.
+    /// The places served in a turn of 256 bytes, in which each connection spends `each`, and joins again if `again`.
     fn turn(turns: &mut Turns, each: usize, again: bool) -> Vec<u32> {
         let mut served = Vec::new();
         turns.begin(256);
@@ -339,7 +344,7 @@ mod tests {
     }
 
     /// Regression test: every connection with large requests had a turn of 2 MiB in each turn of the worker, so that a
-    /// small request waited for as many of them as there were.
+    /// small request waited for all of them.
     #[test]
     fn a_turn_ends_after_its_bytes_and_the_next_one_goes_on_there() {
         let mut turns = Turns::default();

@@ -1,8 +1,8 @@
-//! [`Requests`]: the requests of a worker's connections become I/Os of the disks, and these end.
+//! [`Requests`]: converts the requests of a worker's connections to I/Os, and completions to replies.
 //!
-//! It knows no socket: bytes come from a connection, and replies go to its output. BLOCK_STATUS (`base:allocation`) and
-//! reads of holes are answered from what the disk knows of its extents, without an I/O. A long request has a portion,
-//! or a step, in each turn of its connection.
+//! It uses no socket: it gets received bytes, and adds replies to the output of the connection. BLOCK_STATUS
+//! (`base:allocation`) and large reads of holes are answered from the extents of the disk, without an I/O. A long
+//! request performs some portions, or one step, in each turn of its connection.
 
 use super::Shared;
 use super::connection::{Arriving, Connection, Payload, Phase, Transmission, Writing};
@@ -21,15 +21,16 @@ use blkmq_nbd::{
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of a payload from which on the next one is not read into the worker's buffer first.
+/// The length in bytes of a write payload after which reads take little beyond a payload, so that the next one is
+/// received into its own buffer.
 const LARGE: usize = 32 << 10;
-/// Bytes that every request counts for beside its payload.
+/// Bytes charged for every request in addition to its payload.
 const OVERHEAD: usize = 256;
-/// Bytes that a connection may always have in flight, even if others have taken all of the worker's: clients that take
-/// no replies must not stop those that do. Few clients send longer requests; 256 connections come to 512 MiB.
+/// Bytes that a connection may have in flight while the worker is at its limit, so that clients that take no replies do
+/// not stop the others. Few clients send longer requests. For 256 connections the total is 512 MiB.
 const RESERVED: usize = 2 << 20;
 
-/// An I/O that has ended.
+/// A completed or refused I/O.
 pub(super) struct Ended {
     cookie: Cookie,
     pub(super) result: IoResult,
@@ -43,13 +44,13 @@ pub(super) struct Requests {
     pub(super) clients: Vec<DiskClient>,
     pub(super) flights: Flights<Flight>,
     pub(super) buffers: Buffers,
-    /// Bytes in flight for all connections, and bytes that wait in their outputs and payloads.
+    /// Bytes in flight for all connections, including those in their outputs and incomplete payloads.
     pub(super) bytes: usize,
     pub(super) ended: Vec<Ended>,
-    /// Connections with an I/O that found no credit, oldest first.
+    /// Connections with an I/O that got no credit, oldest first.
     pub(super) starved: Vec<Key>,
     pub(super) turn: Turn,
-    /// The beginning of the drain, if there is one: requests are refused from then on.
+    /// The time at which the drain began, from which on requests are refused; `None` if there is no drain.
     pub(super) draining: Option<Instant>,
 }
 
@@ -69,7 +70,7 @@ impl Requests {
         }
     }
 
-    /// Takes requests from `bytes` until they end or have to wait. Returns how many bytes are done with.
+    /// Takes requests from `bytes` until none is left or the next one must wait. Returns the number of bytes consumed.
     pub(super) fn take_from(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
         let mut at = 0;
         connection.is_crowded = false;
@@ -125,8 +126,7 @@ impl Requests {
         at
     }
 
-    /// Returns whether the request may be taken now. If false, the connection waits for room, or for its turn in the
-    /// line.
+    /// Returns whether the request may be taken. If false, the connection waits for room, or for its turn in the line.
     fn may_take(&self, connection: &mut Connection, request: &Request) -> bool {
         connection.is_crowded = !self.has_room(connection, request);
         if connection.is_crowded {
@@ -146,7 +146,7 @@ impl Requests {
             || of_connection as u64 + moved(request) <= RESERVED as u64
     }
 
-    /// Takes a request whose payload, if it has one, is still to come.
+    /// Takes a request, whose payload, if any, has not been received.
     fn take(&mut self, connection: &mut Connection, request: Request, payload: usize) {
         let Phase::Transmission(transmission) = &mut connection.phase else { return };
         let to = request.reply_to();
@@ -213,7 +213,7 @@ impl Requests {
         }
     }
 
-    /// Begins a read of so many bytes from a place of the disk on.
+    /// Begins a read of `length` bytes from byte `start` of the disk on.
     fn read_from(&mut self, connection: &mut Connection, to: ReplyTo, (start, length): (u64, u32)) {
         let portion = self.buffers.portion() as u32;
         if length > portion {
@@ -227,7 +227,7 @@ impl Requests {
         let Writing { to, offset, fua } = request;
         match arriving.into_payloads() {
             Ok(buffer) => {
-                // A portion at most.
+                // At most a portion.
                 let length = buffer.len() as u32;
                 let io = Io::write(Bytes(offset), buffer);
                 let io = if fua { io.fua() } else { io };
@@ -256,8 +256,8 @@ impl Requests {
         self.flights.insert(flight)
     }
 
-    /// Pushes an I/O. Without credit it waits, and so does the connection. One that waits for a ceiling of its export
-    /// takes no credit, so that the worker has some for other exports.
+    /// Pushes an I/O. Without credit it waits, and so does the connection. An I/O delayed by a ceiling of its export
+    /// takes no credit, so that other exports have some.
     pub(super) fn push(&mut self, connection: &mut Connection, cookie: Cookie, io: Io<AlignedBuf>) {
         let Phase::Transmission(transmission) = &connection.phase else {
             let result = Err(IoError::CANCELLED);
@@ -278,7 +278,7 @@ impl Requests {
     }
 }
 
-/// Bytes that the request moves.
+/// The number of bytes that the request transfers.
 fn moved(request: &Request) -> u64 {
     match request.command {
         Ok(Command::Read | Command::Write) => request.span.length.min(u32::MAX.into()),
@@ -286,7 +286,7 @@ fn moved(request: &Request) -> u64 {
     }
 }
 
-/// Bytes of a turn that the request takes.
+/// The bytes charged to a turn for the request.
 fn cost(request: &Request) -> u64 {
     match request.command {
         Ok(Command::Trim | Command::WriteZeroes) => flight::step_cost(request.span.length),
@@ -303,18 +303,18 @@ fn buffer_to_read(connection: &Connection, buffers: &Buffers, len: usize) -> Ali
     buffers.cleared(len, clears)
 }
 
-/// The bytes of the disk that a request is about, on an export that begins at `start`.
+/// The range on the disk of a request to an export that begins at `start`.
 fn range(start: u64, span: Span) -> Range<u64> {
     start + span.offset..start + span.offset + span.length
 }
 
-/// Bytes of a read from which on the disk is asked for holes first. For a file that is a system call, which costs more
-/// than a small read gains.
+/// The length in bytes of a read from which on the disk is checked for a hole first. For a file this is a system call,
+/// which costs more than a small read gains.
 const SPARSE: u64 = 64 << 10;
 
-/// The reply to a large read of a hole, which then costs neither bandwidth nor an I/O; `None` if there is data, if the
-/// client has no structured replies, or if the disk does not know or has to ask a server, which then sends no bytes of
-/// holes itself. A write that was answered before is seen.
+/// The reply to a large read of a hole, which saves the I/O and the bandwidth. `None` if the range has data, if the
+/// client has no structured replies, or if the disk does not know its holes or would have to ask a server, whose own
+/// replies omit holes. Completed writes are taken into account.
 fn read_of_hole(
     transmission: &Transmission,
     disk: &Disk,
@@ -333,8 +333,8 @@ fn read_of_hole(
     is_hole.then(|| pieces.hole(length))
 }
 
-/// Appends the reply, up to the bound of the specification. One system call or two for each extent of a file; the
-/// worker waits for an export of another server.
+/// Appends the reply, up to the limit of the specification. Costs one or two system calls for each extent of a file. If
+/// the disk is an export of another server, the worker waits for its reply.
 fn block_status(
     transmission: &Transmission,
     disk: &Disk,
@@ -373,9 +373,9 @@ fn block_status(
     transmission.replies.block_status(to, &contexts, out);
 }
 
-/// Requests of a connection that breaks run to their end, and have no reply.
+/// Requests of a broken connection complete without a reply.
 impl Requests {
-    /// Flushes the plugs, and takes completions.
+    /// Flushes the plugs, and reaps completions.
     pub(super) fn reap(&mut self) {
         let Self { clients, ended, .. } = self;
         for disk in clients.iter_mut().filter(|disk| disk.has_work()) {
@@ -383,12 +383,12 @@ impl Requests {
         }
     }
 
-    /// The connection of an I/O. It stays until its requests have ended.
+    /// The connection of an I/O, which exists until its requests have ended.
     pub(super) fn connection_of(&mut self, io: &Ended) -> Key {
         self.flights.get_mut(io.cookie.place).connection
     }
 
-    /// An I/O of the connection has ended: the next step of its request, or the reply.
+    /// Handles a completed I/O of the connection: its request continues, or the reply is added.
     pub(super) fn end(&mut self, connection: &mut Connection, io: Ended) {
         let Ended { cookie, mut result, mut payload } = io;
         let Cookie { place, portion } = cookie;
@@ -422,8 +422,8 @@ impl Requests {
         reply(connection, flight, result, payload);
     }
 
-    /// Logs an I/O of the connection that failed. Those that the server gave up itself, and an operation that the
-    /// device does not have, are no failures.
+    /// Logs a failed I/O of the connection. I/Os cancelled by the server, and operations that the device does not
+    /// support, are not failures.
     fn tell_of(&mut self, connection: &Connection, cookie: Cookie, error: IoError) {
         let has_failed = ![IoError::CANCELLED, IoError::NOT_SUPPORTED].contains(&error);
         let Some(export) = connection.seat().filter(|_| has_failed) else { return };
@@ -443,7 +443,7 @@ fn reply(connection: &mut Connection, flight: Flight, result: IoResult, payload:
     let (replies, output) = (transmission.replies, &mut connection.output);
     match (result, flight.work) {
         (Err(error), work) => {
-            // A read beyond the end was refused before it was submitted.
+            // Reads beyond the end are refused before they are submitted, so this is an error of the device.
             let is_read = match work {
                 Work::Read(_) => true,
                 Work::Long(long) => long.is_read(),
@@ -451,7 +451,7 @@ fn reply(connection: &mut Connection, flight: Flight, result: IoResult, payload:
             };
             let code = match ErrorCode::from_linux(error.0.into()) {
                 ErrorCode::NoSpace if is_read => ErrorCode::Io,
-                // The device's, and not that of the server, for which a client would connect again.
+                // The device has shut down, not the server, to which a client would reconnect.
                 ErrorCode::Shutdown => ErrorCode::Io,
                 code => code,
             };
@@ -492,8 +492,8 @@ impl Requests {
         self.push_step(connection, place, io);
     }
 
-    /// Begins the next step of the request that has waited longest for it. A turn begins with one step, which leaves
-    /// some of it to the requests behind.
+    /// Begins the next step of the request that has waited longest for one. This is only done at the beginning of a
+    /// turn, so that some of the turn is left for later requests.
     fn step(&mut self, connection: &mut Connection) {
         if connection.held.is_some() || connection.begun_in(self.turn.number) > 0 {
             return;
@@ -551,7 +551,7 @@ impl Requests {
         }
     }
 
-    /// Takes the request out of the counts of the worker and of the connection.
+    /// Removes the request from the counts of the worker and of the connection.
     fn forget(&mut self, connection: &mut Connection, flight: &Flight) {
         self.bytes -= flight.bytes;
         connection.requests -= 1;

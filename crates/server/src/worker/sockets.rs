@@ -1,5 +1,4 @@
-//! The sockets of a worker: bytes arrive, first of the handshake, then requests and payloads; completions become
-//! replies, and replies are sent.
+//! The sockets of a worker: receives the handshake, then requests and payloads, sends replies, and closes connections.
 
 use super::connection::{Connection, Farewell, Payload, Phase, Totals};
 use super::serve::Ended;
@@ -11,18 +10,19 @@ use rustix::event::epoll;
 use rustix::event::epoll::EventFlags;
 use std::io::{self, ErrorKind, IoSliceMut};
 
-/// Reads of one connection in a turn. With more, a client that never stops would keep the others waiting.
+/// The maximum number of reads of a connection in a turn, so that a client that never stops does not keep the others
+/// waiting.
 const READS: u32 = 4;
 
-/// Bytes of output that are much.
+/// The length in bytes of an output that waits for the connection's turn in the line.
 const MUCH: usize = 64 << 10;
 
-/// Bytes that a read takes behind a payload if the client's last write was large: most of the next payload is then read
-/// into its own buffer, and not copied there. A header has 32 bytes.
+/// The maximum number of bytes read beyond a payload if the client's last write was large: most of the next payload is
+/// then received into its own buffer, not copied there. A header has at most 32 bytes.
 const PEEK: usize = 4096;
 
 impl Worker {
-    /// The socket of the connection in `place` has an event.
+    /// Handles an event of the connection in `place`.
     pub(super) fn hear(&mut self, place: u32, flags: EventFlags) {
         let key = self.connections.key(place);
         if flags.contains(EventFlags::HUP)
@@ -49,7 +49,8 @@ impl Worker {
         }
     }
 
-    /// Reads immediately for a client with little to do, later for other clients.
+    /// Reads immediately for a client with little to do. Greedy connections are read in the line, handshakes after all
+    /// others.
     fn read_in_order(&mut self, key: Key) {
         let bounds = self.shared.bounds;
         let Some(connection) = self.connections.get(key) else { return };
@@ -65,7 +66,7 @@ impl Worker {
         }
     }
 
-    /// Gives the connections in line their turns, as many as there are bytes for.
+    /// Serves the connections in the line until the bytes of the turn are spent.
     pub(super) fn serve_line(&mut self) {
         self.turns.begin(self.shared.bounds.bytes_per_turn);
         self.requests.turn.spent = 0;
@@ -73,7 +74,7 @@ impl Worker {
         while let Some(key) = self.turns.next() {
             let Some(connection) = self.connections.get(key) else { continue };
             connection.is_in_line = false;
-            // Not greedy any more, if it has nothing to read.
+            // Without further input it is not greedy.
             connection.begun = (turn, 0);
             let sends = connection.output.waiting();
             self.read(key);
@@ -82,10 +83,10 @@ impl Worker {
         }
     }
 
-    /// Reads and parses as much as there is, within bounds.
+    /// Reads and parses the available input, within limits.
     pub(super) fn read(&mut self, key: Key) {
         let Some(mut connection) = self.connections.take_out(key) else { return };
-        // Requests of an earlier turn come first; behind them there may be no room to read.
+        // Requests received in an earlier turn come first, and may leave no room to read.
         self.parse_rest(&mut connection);
         for _ in 0..READS {
             let is_its_turn = !self.requests.turn.is_over_for(&connection);
@@ -102,7 +103,7 @@ impl Worker {
         connection.has_room(&self.shared.bounds) && !connection.is_crowded && !self.hands_over
     }
 
-    /// Reads once, and parses. True if there may be more to read.
+    /// Reads once, and parses. Returns whether there may be more to read.
     fn read_once(&mut self, connection: &mut Connection) -> bool {
         let mut input = std::mem::take(&mut self.input);
         let rest = std::mem::take(&mut connection.rest);
@@ -120,7 +121,7 @@ impl Worker {
                 }
                 let bytes = &input[..have + behind];
                 let parsed = self.parse(connection, bytes);
-                // Most of the time nothing is left, and the room of the earlier rest is kept for the next one.
+                // Usually nothing is left. The allocation of the previous rest is reused.
                 connection.rest = rest;
                 connection.keep(&bytes[parsed..]);
                 all && !connection.is_over
@@ -132,8 +133,8 @@ impl Worker {
                 error.kind() == ErrorKind::Interrupted
             }
             Err(error) => {
-                // The end of the stream is the usual end of some clients, at any place. A client that still listens
-                // gets the replies to its requests.
+                // Some clients close the stream at any point. A client that only shut down its writing side gets the
+                // replies to its requests.
                 tracing::debug!("a connection ended: {error}");
                 connection.is_over = true;
                 connection.rest = Vec::new();
@@ -148,7 +149,7 @@ impl Worker {
         more
     }
 
-    /// Parses the bytes that wait, after room was made for their requests.
+    /// Parses waiting input, if there is room for its requests.
     fn parse_rest(&mut self, connection: &mut Connection) {
         let is_its_turn = !connection.is_in_line && !self.requests.turn.is_over_for(connection);
         if is_its_turn {
@@ -161,26 +162,25 @@ impl Worker {
         let rest = std::mem::take(&mut connection.rest);
         let parsed = self.parse(connection, &rest);
         if parsed > 0 {
-            // The client could not continue before.
+            // The wait was not caused by the client.
             connection.moved = self.clock.now();
         }
         connection.keep(&rest[parsed..]);
     }
 
-    /// Parses `bytes`; returns how many of them are done with.
+    /// Parses `bytes`. Returns the number of bytes consumed.
     fn parse(&mut self, connection: &mut Connection, bytes: &[u8]) -> usize {
         let mut at = 0;
         if matches!(connection.phase, Phase::Handshake { .. }) {
             at = self.admission.shake_hands(connection, bytes);
             if matches!(connection.phase, Phase::Transmission(_)) {
-                // A new client is taken for one that wants much, until it has shown otherwise: its requests wait in the
-                // line.
+                // A new client counts as greedy until its first requests show otherwise: they wait in the line.
                 self.requests.turn.use_up(connection);
             }
         }
         if matches!(connection.phase, Phase::Transmission(_)) {
             at = if self.hands_over {
-                // The client sends its requests again, to the server that follows.
+                // The client sends its requests again, to the next server.
                 bytes.len()
             } else {
                 at + self.requests.take_from(connection, &bytes[at..])
@@ -192,11 +192,11 @@ impl Worker {
 
 /// The result of a read.
 struct Arrived {
-    /// Bytes of the payload that is being filled.
+    /// Bytes of the payload being received.
     direct: usize,
-    /// Bytes behind it, or all of them.
+    /// Bytes behind it, or all bytes if no payload is being received.
     behind: usize,
-    /// The read took as much as it could hold, so there may be more.
+    /// Whether the read filled its buffers, so that there may be more.
     all: bool,
 }
 
@@ -224,12 +224,12 @@ fn read_into(connection: &mut Connection, buffer: &mut [u8]) -> io::Result<Arriv
     Ok(Arrived { direct: 0, behind: read, all: read == room })
 }
 
-/// The time that a client over TCP has to take the last replies and to close its half of a connection that the server
-/// ends.
+/// How long a TCP client may take to receive the last replies and shut down its side, if the server ends the
+/// connection.
 const FAREWELL: Nanos = Nanos::from_millis(2000);
 
 impl Worker {
-    /// Flushes the plugs, takes completions, and looks at every connection on the list, until there is nothing left.
+    /// Flushes the plugs, reaps completions, and settles every listed connection, until nothing is left.
     pub(super) fn finish(&mut self) {
         loop {
             self.requests.reap();
@@ -238,7 +238,7 @@ impl Worker {
             }
             let mut ended = std::mem::take(&mut self.requests.ended);
             ended.drain(..).for_each(|io| self.end(io));
-            // `end` may have found I/Os without credit, which end immediately.
+            // Keeps I/Os that were refused in the meantime, and the allocation.
             ended.append(&mut self.requests.ended);
             self.requests.ended = ended;
             self.feed_starved();
@@ -261,7 +261,7 @@ impl Worker {
         self.connections.list(key);
     }
 
-    /// Pushes the I/Os that found no credit again, oldest first, until one finds none.
+    /// Pushes the I/Os that got no credit again, oldest first.
     fn feed_starved(&mut self) {
         for key in std::mem::take(&mut self.requests.starved) {
             if let Some(connection) = self.connections.get(key)
@@ -273,7 +273,7 @@ impl Worker {
         }
     }
 
-    /// Sends the connection's output, parses the input that had to wait, and closes the connection if it is over.
+    /// Parses the connection's waiting input, sends its output, and closes it if it is finished.
     pub(super) fn settle(&mut self, key: Key) {
         let Some(mut connection) = self.connections.take_out(key) else { return };
         connection.is_listed = false;
@@ -288,7 +288,7 @@ impl Worker {
             Ok(sent) => {
                 connection.is_paused = sent == Sent::Paused;
                 made_room = connection.output.waiting() < waiting;
-                // The last bytes may all be inside of TLS.
+                // The last bytes may all be in the buffer of TLS.
                 if made_room || connection.stream.sent_by_tls() > sent_by_tls {
                     connection.moved = self.clock.now();
                     if connection.deaf.take().is_some() {
@@ -318,13 +318,13 @@ impl Worker {
         let goes_on = made_room && connection.may_begin(&self.shared.bounds);
         self.put_back(connection);
         if goes_on {
-            // No event will come for requests that have arrived and had to wait for this room.
+            // No event announces received requests that have waited for this room.
             self.connections.list(key);
         }
     }
 
-    /// Tells the client of a finished connection that nothing more comes, if the server ends it. Returns whether the
-    /// client has still to close its half.
+    /// Shuts down the writing side of a finished connection, if the server ends it. Returns whether the client has yet
+    /// to shut down its own.
     fn waits_for_client(&self, connection: &mut Connection) -> bool {
         let now = self.clock.now();
         if connection.farewell == Farewell::Due {
@@ -338,7 +338,7 @@ impl Worker {
         now < until && connection.stream.drop_input().is_ok()
     }
 
-    /// Begins TLS, if it is wanted and the answer to that is sent.
+    /// Begins TLS, if the client has requested it and the reply to that is sent.
     fn begin_tls(&self, connection: &mut Connection) {
         if !connection.begins_tls || connection.output.waiting() > 0 {
             return;
@@ -351,7 +351,7 @@ impl Worker {
         }
     }
 
-    /// Has epoll watch for the events that the connection can use.
+    /// Makes epoll watch for the events that the connection can handle.
     fn watch_for(&mut self, connection: &mut Connection) {
         let mut wanted = EventFlags::empty();
         let is_parting = matches!(connection.farewell, Farewell::Said(_));
@@ -376,9 +376,8 @@ impl Worker {
         }
     }
 
-    /// Has epoll watch for `wanted`. For nothing, it does not watch at all: the end of a connection is an event that
-    /// cannot be left out and that stays, so that the worker would not sleep until the requests of a client that is
-    /// gone are finished.
+    /// Makes epoll watch for `wanted`. If it is empty, the socket is removed from the epoll set: EPOLLHUP cannot be
+    /// masked and persists, so the worker could not sleep until the requests of a disconnected client have finished.
     fn watch(&self, connection: &mut Connection, wanted: EventFlags) -> io::Result<()> {
         let watched = std::mem::replace(&mut connection.watched, wanted);
         let data = epoll::EventData::new_u64(CONNECTIONS + u64::from(connection.key.place));
@@ -398,7 +397,7 @@ impl Worker {
             let (peer, identity) = (connection.guest.name(), connection.identity.to_string());
             tracing::info!(peer, identity, export, requests, read, written, "a connection ends");
         }
-        // Closing the descriptor ends its watch.
+        // Closing the descriptor removes it from the epoll set.
         let key = connection.key;
         drop(connection);
         self.connections.retire(key);
@@ -413,8 +412,8 @@ impl Worker {
     }
 }
 
-/// Returns whether the client of a connection has closed its socket. It may have said DISC before, behind requests that
-/// are to be carried out; the bytes that it sent are still there.
+/// Returns whether the client of a connection has closed its socket. Its input can still be read, and may contain
+/// requests to be performed before a DISC.
 fn is_gone(connection: &Connection, error: &io::Error) -> bool {
     let is_closed = matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset);
     is_closed && matches!(connection.phase, Phase::Transmission(_))

@@ -1,4 +1,4 @@
-//! A worker whose turns are counted: the bounds on a turn, and on the work for a client that takes no replies.
+//! Tests of a worker, turn by turn: the limits on a turn, and on the work for a client that takes no replies.
 
 use super::*;
 use crate::allow::Gate;
@@ -27,7 +27,7 @@ impl Scene {
         Self::on(&[device])
     }
 
-    /// A worker of a server with these devices, for up to two. The default export is the last one.
+    /// The first of up to two workers of a server with these devices. The default export is the last one.
     fn on(devices: &[&str]) -> Self {
         let start = |device: &&str| {
             let device = blkmq::open(device).expect("a device");
@@ -67,18 +67,18 @@ impl Scene {
         Self { worker, events: Vec::with_capacity(EVENTS), guests }
     }
 
-    /// A turn; with nothing to do it comes after a second.
+    /// Takes a turn, after a second if there is nothing to do.
     fn turn(&mut self) {
         self.worker.wait(&mut self.events).expect("epoll waits");
         self.worker.take_turn(&mut self.events);
     }
 
-    /// I/Os of the disk that have ended.
+    /// The number of completed I/Os of the disk.
     fn ended(&self) -> u64 {
         self.worker.shared.disks[0].service().queue().stats().completed
     }
 
-    /// A client of the default export that has asked for nothing yet.
+    /// A client of the default export that has sent no request.
     fn newcomer(&mut self) -> UnixStream {
         self.newcomer_of("")
     }
@@ -105,7 +105,7 @@ impl Scene {
         client
     }
 
-    /// Takes turns until the client has that many bytes.
+    /// Takes turns until the client has received this many bytes.
     fn expect(&mut self, client: &mut UnixStream, bytes: usize) {
         let mut taken = 0;
         while taken < bytes {
@@ -115,7 +115,7 @@ impl Scene {
     }
 }
 
-/// A READ.
+/// A READ request.
 fn read(offset: u64, length: u64) -> Vec<u8> {
     request(0, 0, offset, length)
 }
@@ -139,14 +139,14 @@ fn take(client: &mut UnixStream, most: usize) -> usize {
     }
 }
 
-/// Regression test: a read of megabytes was carried out in one go, and all other clients of the worker waited for it.
+/// Regression test: a read of megabytes was performed at a stretch, and all other clients of the worker waited for it.
 #[test]
 fn a_long_read_takes_a_portion_of_each_turn_and_others_go_on() {
     let mut scene = Scene::new("memory,size=64");
     let (mut long, mut small) = (scene.client(), scene.client());
     long.write_all(&read(0, 8 * MIB)).expect("the kernel keeps it");
     for turn in 1..=32 {
-        // The answer to a small request is there at the end of the turn in which it came.
+        // A small request is answered by the end of the turn in which it arrives.
         small.write_all(&read(turn * 512, 512)).expect("the kernel keeps it");
         let before = scene.ended();
         scene.turn();
@@ -164,8 +164,8 @@ fn a_long_read_takes_a_portion_of_each_turn_and_others_go_on() {
     assert_eq!(taken, 16 + 8 * MIB);
 }
 
-/// Regression test: each worker looked at all disks in every turn, and so carried out what was due for the others,
-/// which waited while a worker with busy clients was kept from that by them, or by the loss of its processor.
+/// Regression test: each worker polled all disks in every turn, and so did work that was due for other workers. They
+/// waited while it was busy with its own clients, or had lost its processor.
 #[test]
 fn a_worker_leaves_disks_alone_that_it_asks_for_nothing() {
     const LATER: u64 = 10_000_000;
@@ -186,7 +186,7 @@ fn a_worker_leaves_disks_alone_that_it_asks_for_nothing() {
     scene.expect(&mut client, 16 + 512);
 }
 
-/// Regression test: a range was trimmed or zeroed in one go, however long it was, and all other clients of the worker
+/// Regression test: a range of any length was trimmed or zeroed at a stretch, and all other clients of the worker
 /// waited for it.
 #[test]
 fn a_range_is_trimmed_and_zeroed_by_a_step_a_turn_and_others_go_on() {
@@ -199,7 +199,7 @@ fn a_range_is_trimmed_and_zeroed_by_a_step_a_turn_and_others_go_on() {
         let (mut long, mut small) = (scene.client(), scene.client());
         let steps = 32 * MIB / step;
         long.write_all(&request(flags, command, 0, 32 * MIB)).expect("the kernel keeps it");
-        // A request behind it on the same connection is served before it ends.
+        // A later request on the same connection is answered before it ends.
         long.write_all(&read(0, 512)).expect("the kernel keeps it");
         let before = scene.ended();
         for turn in 1..=steps {
@@ -218,8 +218,8 @@ fn a_range_is_trimmed_and_zeroed_by_a_step_a_turn_and_others_go_on() {
     }
 }
 
-/// Regression test: what a client had asked for before it closed its socket was carried out to its end, so that clients
-/// that come, ask for much and go kept the server at work without a bound.
+/// Regression test: requests of a client that had closed its socket were performed completely, so that clients that
+/// connect, request much and disconnect caused unlimited work.
 #[test]
 fn no_step_begins_for_a_client_that_is_gone() {
     let mut scene = Scene::new("memory,size=64,discard=1");
@@ -237,8 +237,8 @@ fn no_step_begins_for_a_client_that_is_gone() {
     assert_eq!((scene.worker.requests.flights.len(), scene.worker.requests.bytes), (0, 0));
 }
 
-/// Portions in each of the turns in which 20 clients of `kind` have one each, and another client a small request a
-/// turn.
+/// The number of portions in each turn, while 20 clients of `kind` request one each, and another client sends a small
+/// request per turn.
 fn crowd(kind: fn(&mut Scene) -> UnixStream) -> Vec<u64> {
     let mut scene = Scene::new("memory,size=64");
     let mut small = scene.client();
@@ -256,22 +256,22 @@ fn crowd(kind: fn(&mut Scene) -> UnixStream) -> Vec<u64> {
     (0..20).map(turn).collect()
 }
 
-/// Regression test: each new connection had a turn of its own, so that a turn was as long as there were of them.
+/// Regression test: each new connection had a turn of its own, so that the length of a turn grew with their number.
 #[test]
 fn new_clients_share_the_bytes_of_a_turn() {
     assert_eq!(crowd(Scene::newcomer), [1; 20]);
 }
 
-/// Regression test, likewise: a client that had small requests before had a turn of its own.
+/// Regression test, likewise: a client with only small requests so far had a turn of its own.
 #[test]
 fn clients_that_become_greedy_share_the_bytes_of_a_turn() {
     let portions = crowd(Scene::client);
-    // Two as the sockets are looked at, and one of the line.
+    // Two for sockets with events, and one for the line.
     assert!(portions.iter().all(|count| *count <= 3), "{portions:?}");
     assert_eq!(portions.iter().sum::<u64>(), 20);
 }
 
-/// Regression test: seven megabytes were read for each client that took none of them, and copied into its socket.
+/// Regression test: for each client that took no replies, seven megabytes were read and copied into its socket.
 #[test]
 fn a_client_that_takes_no_replies_has_one_request_carried_out() {
     let mut scene = Scene::new("memory,size=64");
@@ -285,14 +285,14 @@ fn a_client_that_takes_no_replies_has_one_request_carried_out() {
     }
     let portions = scene.ended() - before - 100;
     assert_eq!(portions, 4, "portions of {PORTION} bytes");
-    // It is served once it takes them.
+    // It is served once it takes its replies.
     scene.expect(&mut deaf, 64 * (16 + (1 << 20)));
 }
 
-/// Regression test: each new connection could have 64 MiB at the disk, and take none of them.
+/// Regression test: each new connection could have 64 MiB in flight without taking any replies.
 #[test]
 fn what_a_client_may_have_in_flight_grows_with_what_it_takes() {
-    // Nothing ends.
+    // No I/O completes.
     let mut scene = Scene::new("null,size=64,irqmode=2,completion_nsec=3600000000000");
     let mut client = scene.newcomer();
     client.write_all(&read(0, MIB).repeat(64)).expect("the kernel keeps it");
@@ -305,7 +305,7 @@ fn what_a_client_may_have_in_flight_grows_with_what_it_takes() {
 }
 
 /// Regression test: I/Os that waited for the ceiling of their export kept their credit, and eight connections with 128
-/// requests each took all of it, so that those of other exports waited too.
+/// requests each took all of it, so that other exports waited, too.
 #[test]
 fn an_export_at_its_ceiling_leaves_credit_to_the_others() {
     let mut scene = Scene::new("memory,size=64");
