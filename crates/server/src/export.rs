@@ -170,7 +170,7 @@ pub(crate) struct Served {
     /// The priority of its I/Os.
     pub(crate) ioprio: IoPrio,
     pub(crate) cache: Cache,
-    /// Whether it has been removed from the server. Its connections learn this at their next request.
+    /// Whether it has been removed from the server. Its connections notice this at their next request.
     withdrawn: AtomicBool,
     /// The clients that may use it.
     pub(crate) allow: Gate,

@@ -415,10 +415,10 @@ const LONG_ONES: u32 = 128;
 /// The unit of portions: the largest block size of any disk.
 const BLOCK: usize = 4096;
 
-/// The pools, at most 48 MiB in total; the system allocates their memory on first use.
+/// The buffers of a worker's I/Os, in pools of at most 48 MiB in total, whose memory the system allocates on first use.
 ///
-/// The buffers of a worker's I/Os, which are reused: returning memory to the system and allocating it again costs a
-/// page fault for each page, more than the copy of its bytes.
+/// Buffers are reused: returning memory to the system and allocating it again costs a page fault for each page, more
+/// than the copy of its bytes.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     small: BufferPool,

@@ -1,8 +1,7 @@
 //! Lines of the log that a client or a device could cause by the thousand: at most one a second of a kind, with the
 //! number of omitted lines as `before=`.
 //!
-//! Clients that were turned away ([`Refusals`]) and the failed I/Os of a device ([`Failures`]) have a line for each
-//! kind.
+//! Clients that were refused ([`Refusals`]) and the failed I/Os of a device ([`Failures`]) have a line for each kind.
 
 use blkmq::{Clock, Instant, IoError, Nanos};
 use std::fmt;
@@ -34,7 +33,7 @@ impl Rarely {
     }
 }
 
-/// The reason why a client was turned away.
+/// The reason why a client was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reason {
     /// The TLS handshake failed, or did not begin.

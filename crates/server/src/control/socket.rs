@@ -86,7 +86,7 @@ impl Control {
                     park_timeout(PAUSE);
                 }
             }
-            // The other clients end by themselves, and their answers are sent.
+            // The other clients get their answers, and then end.
             let idle = places.iter().filter(|place| !place.has_asked.load(Ordering::Relaxed));
             idle.for_each(|place| place.hang_up(Shutdown::Read));
             // A panic in the thread has already been reported.

@@ -1,5 +1,5 @@
-//! Maps a request to an answer, or to a change that takes time. Requests are refused that pages of other sites make
-//! through a user's browser, and changes without the key.
+//! Maps a request to an answer, or to a change that takes time. Refuses requests that pages of other sites make through
+//! a user's browser, and changes without the key.
 //!
 //! - If a page's host name is made to resolve to this machine (DNS rebinding), the browser sees the same origin. The
 //!   name is in `Host`, so only IP addresses, `localhost` and configured names are served.

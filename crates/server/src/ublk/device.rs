@@ -20,9 +20,7 @@ enum Command {
     Delete,
 }
 
-/// The serving thread's handle.
-///
-/// [`Keeper`]: a thread for the commands of a device that wait for its serving thread.
+/// The serving thread's handle to a second thread, for the commands of a device that wait for the serving thread.
 ///
 /// START_DEV waits for the partitions to be read, STOP_DEV for requests, DEL_DEV for the last reference. None of these
 /// may delay the serving thread, or delay the end of the server for ever.

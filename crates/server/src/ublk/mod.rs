@@ -177,7 +177,7 @@ impl Backend {
             Ok((Keeper::start(Arc::clone(&device), started)?, queues))
         });
         let (keeper, queues) = begun.inspect_err(|_| {
-            // Nothing refers to the device any more. The first error is reported.
+            // Nothing refers to the device at this point. The first error is reported.
             let _ = device.give_up();
         })?;
         let through = seat.cache == Cache::Writethrough;
@@ -329,7 +329,7 @@ impl Serving {
         }
     }
 
-    /// Has the kernel stop the device, which must be served until then.
+    /// Makes the kernel stop the device, which must be served until then.
     fn begin_end(&mut self) {
         self.ending = self.ending.or(Some(self.clock.now()));
         self.keeper.stop();
@@ -391,7 +391,7 @@ impl Serving {
     pub(super) fn serve(&mut self) {
         for _ in 0..ROUNDS {
             self.carrier.go_on(&self.seat);
-            // All of them: the kernel signals until its ring is empty.
+            // Takes all requests: the kernel signals until its ring is empty.
             let queues = &mut self.queues;
             self.waiting.extend(std::iter::from_fn(|| queues.take()));
             let has_begun = self.begin_waiting();

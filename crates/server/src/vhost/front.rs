@@ -235,7 +235,7 @@ impl Front {
     pub(super) fn break_off(&mut self, queue: usize, sleeper: &Sleeper) {
         self.session.queue(queue).0.break_off();
         if let Some(kick) = self.kicks[queue].take() {
-            // It was being watched.
+            // The descriptor was being watched.
             let _ = sleeper.forget(&*kick);
         }
     }
@@ -266,7 +266,7 @@ impl Front {
     /// Stops watching its descriptors, and logs the end.
     pub(super) fn end(self, sleeper: &Sleeper, export: &str) {
         for kick in self.kicks.iter().flatten() {
-            // It was being watched.
+            // The descriptor was being watched.
             let _ = sleeper.forget(&**kick);
         }
         let Totals { requests, read, written } = self.totals;

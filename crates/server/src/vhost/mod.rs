@@ -362,7 +362,7 @@ impl Backend {
         if self.carrier.len() > 0 {
             // A closed socket is a permanent event, which would keep the thread awake until the requests have finished.
             if let Some(front) = &self.front {
-                // During a drain it is no longer watched.
+                // During a drain the socket is not watched.
                 let _ = self.sleeper.forget(front.socket());
             }
             return;

@@ -1,9 +1,9 @@
 //! Recordings of a running server, requested by a control client: a trace of a device as blktrace's records, or a log
 //! of its scheduler's calls.
 //!
-//! A recording passes from its source to the socket of its client, on the client's thread, until its [`Session`] ends, in
-//! any time. It has a fixed amount of memory, and its client delays no I/O: bytes
-//! that it does not take in time are dropped and counted.
+//! A recording passes from its source to the socket of its client, on the client's thread, until its [`Session`] ends.
+//! It has a fixed amount of memory, and its client delays no I/O: bytes that the client does not take in time are
+//! dropped and counted.
 //!
 //! After its [`Answer::Recording`] it is sent in frames, each with a length of four bytes in big-endian order, and as
 //! many bytes of the recording. An empty frame is the last one, and is followed by a line of JSON, an [`Ended`]. A

@@ -121,7 +121,7 @@ impl<S: Source> Session<S> {
         }
         let left = self.bounds.bytes - self.sent;
         let why = if (out.len() - begin) as u64 > left {
-            // It fits: more bytes than that exist in memory.
+            // A larger number exceeds any length in memory.
             let most = usize::try_from(left).unwrap_or(usize::MAX);
             let kept = self.source.cut(&out[begin..], most);
             out.truncate(begin + kept);
@@ -273,7 +273,7 @@ impl Source for Elevator {
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
-        // This fails only for a failed queue, whose scheduler is not called any more.
+        // This fails only for a failed queue, whose scheduler is not called.
         let _ = self.shared.disks[self.disk].service().unobserve_policies();
         let bytes = self.log.bytes(&format!("blkmqctl elevator-log --device={}", self.disk + 1));
         if let Ok(log) = Log::parse(&bytes) {
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(session.step(at(0), Peer::Listens, false, &mut out), None);
         assert_eq!(session.step(at(1), Peer::Listens, false, &mut out), None);
         assert_eq!(end(&mut session, at(2), Peer::Listens, false), (Why::Size, vec![1; 4]));
-        // A full source does not end the recording by itself.
+        // A full source alone does not end the recording.
         let source = Tens { full_after: 1, ..Tens::default() };
         let mut session = Session::new(source, ANY);
         assert_eq!(session.step(at(0), Peer::Listens, false, &mut out), None);
