@@ -1,17 +1,17 @@
-//! Bells, on which threads sleep and by which other threads wake them: the bell of one thread, and those of a queue, one
-//! for each submitter and one for each pump, with the engine's view of them.
+//! Bells: a thread sleeps on its bell, and other threads ring it to wake the thread. [`Threads`] has the bells of a
+//! queue, one for each submitter and each pump, and [`ThreadHost`] is the engine's view of them.
 //!
-//! Where there is nothing else to watch, that is thread parking. Where a device has a descriptor to watch
-//! ([`event_fd`]), it is poll(2) on that descriptor and on an eventfd of the thread's own.
+//! Without a device to watch, a sleep is thread parking. With device descriptors ([`event_fd`]), it is poll(2) on these
+//! and on the thread's own eventfd.
 //!
 //! # No lost wake-up
 //!
-//! Both remember one ring: parking by its token, the eventfd by its count, and only the sleeper takes that away, when
-//! it wakes. So a ring between a thread's last look for work and its falling asleep ends that sleep immediately.
-//! Descriptors are level-triggered: poll(2) looks at the state and not at changes, and a device's descriptor stays
-//! readable until a thread has reaped. So no completion before, during or after the look is slept through: if the
-//! look missed it, poll(2) finds it. If another thread reaped it in between, that thread is awake, and rings the
-//! bells of the threads concerned, as the engine's protocols require.
+//! Both remember a ring, parking by its token and the eventfd by its count, until the sleeper wakes and clears it. So a
+//! ring between a thread's last check for work and its sleep ends the sleep immediately. Descriptors are
+//! level-triggered: poll(2) reports their state, not changes, and a device's descriptor stays readable until a thread
+//! has reaped. So no completion is slept through: if the check missed it, poll(2) finds it. If another thread has
+//! reaped it in between, that thread is awake, and rings the bells of the threads concerned, as the engine's protocols
+//! require.
 //!
 //! [`event_fd`]: blkmq_engine::DeviceQueue::event_fd
 
@@ -33,36 +33,36 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// The bell of one sleeper: of a client, on whatever thread that is used, or of a pump thread.
+/// The bell of a client, on whichever thread it is used, or of a pump thread.
 pub(crate) enum Bell {
     /// In a queue without device descriptors to watch.
     Thread(Mutex<Sleeper>),
     #[cfg(target_os = "linux")]
     Event(EventFd),
-    /// Of a client that owns a lane to the device, and sleeps on it.
+    /// For a client that sleeps on its own lane to the device.
     #[cfg(target_os = "linux")]
     Berth(Box<dyn Berth>),
 }
 
 /// The target of a [`Bell::Thread`].
 pub(crate) enum Sleeper {
-    /// Nothing: no thread has enrolled yet.
+    /// No thread has enrolled yet.
     Nobody,
     /// The thread that enrolled last.
     Thread(Thread),
-    /// Any thread that polls the descriptor that the client was asked for.
+    /// Any thread that polls this descriptor, which the client was asked for.
     #[cfg(target_os = "linux")]
     Event(Arc<EventFd>),
 }
 
 impl Bell {
-    /// For a thread with nothing else to watch.
+    /// A bell for a thread with nothing else to watch.
     pub(crate) fn thread() -> Self {
         Self::Thread(Mutex::new(Sleeper::Nobody))
     }
 
-    /// Makes the calling thread the one to wake from now on. To be called before the sleeper's last look for work: a
-    /// ring before that may wake the thread that enrolled earlier, and the look finds the work that it announced.
+    /// Makes the bell wake the calling thread. Must be called before the sleeper's last check for work: an earlier ring
+    /// may wake the previously enrolled thread, and the check finds the work that it announced.
     pub(crate) fn enrol(&self) {
         match self {
             Self::Thread(place) => {
@@ -82,8 +82,8 @@ impl Bell {
         }
     }
 
-    /// Wakes the thread, or keeps it from sleeping next time. Does nothing before a thread has enrolled: the thread
-    /// looks for work between enrolling and its first sleep.
+    /// Wakes the thread, or ends its next sleep immediately. Does nothing before a thread has enrolled: the thread
+    /// checks for work between enrolling and its first sleep.
     pub(crate) fn ring(&self) {
         match self {
             Self::Thread(place) => {
@@ -118,13 +118,13 @@ mod linux {
     use std::sync::Arc;
 
     impl Bell {
-        /// For a thread that watches devices as well.
+        /// A bell for a thread that also watches devices.
         pub(crate) fn event() -> io::Result<Self> {
             new_event().map(Self::Event)
         }
 
-        /// Calls `then` with the descriptor that a ring makes readable. Makes that descriptor now if the bell has
-        /// woken a thread so far. To be called by the sleeper, before its last look for work.
+        /// Calls `then` with the descriptor that a ring makes readable. Creates it if the bell has only woken threads
+        /// so far. Must be called by the sleeper, before its last check for work.
         pub(crate) fn with_event<T>(&self, then: impl FnOnce(&EventFd) -> T) -> io::Result<T> {
             let place = match self {
                 Self::Event(fd) => return Ok(then(fd)),
@@ -141,7 +141,7 @@ mod linux {
             }
         }
 
-        /// The descriptor, if it has been made.
+        /// The descriptor, if it exists.
         fn event_of(place: &Mutex<Sleeper>) -> Option<Arc<EventFd>> {
             match &*place.lock().expect("no thread panics while it holds this") {
                 Sleeper::Event(fd) => Some(Arc::clone(fd)),
@@ -157,11 +157,11 @@ mod linux {
             }
         }
 
-        /// Forgets all rings so far. For a thread that is awake and looks for work after this.
+        /// Forgets all rings so far, for a thread that is awake and checks for work afterwards.
         pub(crate) fn silence(&self) {
             match self {
                 Self::Event(fd) => drain(fd),
-                // A turn of the pump takes notice.
+                // A turn of the pump consumes them.
                 Self::Berth(_) => {}
                 Self::Thread(place) => {
                     if let Some(fd) = Self::event_of(place) {
@@ -179,7 +179,7 @@ mod linux {
     ) {
         let watch = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut fds: Vec<_> = std::iter::once(bell.as_fd()).chain(devices).map(watch).collect();
-        // Interrupted or out of memory counts as a ring: the thread looks for work, and sleeps again.
+        // An interruption or a lack of memory counts as a ring: the thread checks for work, and sleeps again.
         let polled = poll(&mut fds, left);
         if polled.is_err() || fds[0].any() != Some(false) {
             drain(bell);
@@ -187,12 +187,12 @@ mod linux {
     }
 
     fn new_event() -> io::Result<EventFd> {
-        // Non-blocking, so that neither side ever waits for the other at a full or an empty count.
+        // Non-blocking: a full or an empty count makes no thread wait.
         Ok(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?)
     }
 
-    /// The descriptors of a queue's devices, by hardware queue. They are duplicates, so threads may sleep on them
-    /// even when the queue is gone.
+    /// The descriptors of a queue's devices, by hardware queue. They are duplicates, so threads may sleep on them even
+    /// after the queue was dropped.
     pub(crate) struct DeviceFds(Box<[Option<OwnedFd>]>);
 
     impl DeviceFds {
@@ -209,15 +209,14 @@ mod linux {
             self.0.iter().all(Option::is_none)
         }
 
-        /// Sleeps until `bell` rings, a device of the hardware queues `hws` has something, or `left` is over;
-        /// sometimes wakes for no reason. Consumes a ring.
+        /// Sleeps until `bell` rings, a device of the hardware queues `hws` is readable, or `left` is over. May wake
+        /// spuriously. Consumes a ring.
         pub(crate) fn sleep(&self, bell: &EventFd, hws: Range<u16>, left: Option<Nanos>) {
             let hws = usize::from(hws.start)..usize::from(hws.end);
             sleep(bell, self.0[hws].iter().flatten().map(AsFd::as_fd), left);
         }
 
-        /// One descriptor for all of these: readable when `bell` has rung or a device of the hardware queues `hws`
-        /// has something.
+        /// A descriptor that is readable when `bell` has rung or a device of the hardware queues `hws` is readable.
         pub(crate) fn join(&self, bell: &EventFd, hws: Range<u16>) -> io::Result<OwnedFd> {
             let all = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
             let hws = usize::from(hws.start)..usize::from(hws.end);
@@ -232,19 +231,19 @@ mod linux {
 
 /// The bells of one queue's threads, and the devices that some of them watch while they sleep.
 ///
-/// The bell of a submitter is made when a client first has its number.
+/// The bell of a submitter is created when a client first gets its number.
 pub(crate) struct Threads {
     submitters: Box<[OnceLock<Arc<Bell>>]>,
     pumps: Box<[Bell]>,
     pump_mode: PumpMode,
-    /// Which of the clients that sleep watch the devices.
+    /// Which of the sleeping clients watch the devices.
     pub(crate) post: Post,
     #[cfg(target_os = "linux")]
     pub(crate) devices: DeviceFds,
 }
 
 impl Threads {
-    /// For the queue that `config` describes; duplicates the descriptors of its device queues.
+    /// Creates the bells of the queue that `config` describes, and duplicates the descriptors of its device queues.
     pub(crate) fn new<P>(config: &Config<P>) -> io::Result<Arc<Self>> {
         #[cfg(target_os = "linux")]
         let devices = DeviceFds::of(&config.queues)?;
@@ -273,8 +272,8 @@ impl Threads {
         Ok(Arc::new(threads))
     }
 
-    /// Makes the resources on which the submitter sleeps, unless they are there: the bell, and with it the lane to the
-    /// device that `another` makes, if submitters have lanes.
+    /// Creates the resources on which the submitter sleeps, unless they exist: its bell and, if submitters have lanes,
+    /// its lane to the device, made by `another`.
     pub(crate) fn prepare<P: Payload>(
         &self,
         submitter: &mut Submitter<P>,
@@ -324,9 +323,9 @@ impl Threads {
         false
     }
 
-    /// The hardware queues that a submitter watches: with pump threads none. Otherwise all, because the other clients
-    /// of its elevator may sleep while its own requests are at the device; and the number of hardware queues that one
-    /// elevator serves may change while it sleeps.
+    /// The hardware queues that a submitter watches: none with pump threads or own lanes. Otherwise all, because the
+    /// other clients of its elevator may sleep while its own requests are at the device, and the number of hardware
+    /// queues that an elevator serves may change during its sleep.
     pub(crate) fn watched_by_submitters(&self) -> Range<u16> {
         match self.pump_mode {
             PumpMode::Thread | PumpMode::Owner => 0..0,
@@ -343,9 +342,9 @@ impl Threads {
         &self.pumps[usize::from(hw.0)]
     }
 
-    /// Wakes the thread that waits as this submitter, or makes it return immediately when it parks next.
+    /// Wakes the thread that waits as this submitter, or ends its next sleep immediately.
     pub(crate) fn wake_submitter(&self, id: SubmitterId) {
-        // No thread waits as one that has no bell.
+        // Without a bell, no thread waits as this submitter.
         if let Some(bell) = self.submitters[usize::from(id.0)].get() {
             bell.ring();
         }
@@ -388,29 +387,31 @@ pub(crate) enum Place {
 /// The places of all clients of a queue.
 ///
 /// A device's descriptor wakes all threads that watch it, and most completions are for one of them. So where many
-/// sleep, one watches, and the others sleep on their own bells: a completion wakes the thread that watches, which
-/// reaps it, and rings the client that it is for. As many threads as there are CPUs may watch as long as no thread
-/// sleeps without watching: each then wakes directly, without another on the way.
+/// threads sleep, one watches, and the others sleep on their bells. A completion wakes the watching thread, which reaps
+/// it and rings the bell of its client. While no thread sleeps without watching, as many threads as there are CPUs may
+/// watch: each then wakes directly, without another thread in between.
 #[derive(Debug)]
 pub(crate) struct Post(Mutex<Places>);
 
 impl Post {
-    /// For submitters with numbers below `submitters`, of which `at_once` may watch while no other sleeps.
+    /// For submitters with numbers below `submitters`, of which `at_once` may watch while no other one sleeps.
     pub(crate) fn new(submitters: u16, at_once: u16) -> Self {
         Self(Mutex::new(Places::new(submitters, at_once)))
     }
 
-    /// A client is about to sleep; it has announced that it parks, and has looked for work after that.
+    /// Registers a client that is about to sleep, and returns its place. The client has announced that it parks, and
+    /// has checked for work after that.
     pub(crate) fn lie_down(&self, id: SubmitterId) -> Place {
         self.places().lie_down(id)
     }
 
-    /// The client has slept in that place. True if it has the duty now.
+    /// Unregisters a client that has slept in `place`. Returns whether it now has the duty: others rely on it to watch.
     pub(crate) fn get_up(&self, id: SubmitterId, place: Place) -> bool {
         self.places().get_up(id, place)
     }
 
-    /// A client that has the duty does not lie down again for now. Returns the client whose bell the caller must ring.
+    /// Ends the duty of a client that does not sleep again at present. Returns the client that takes it over, whose
+    /// bell the caller must ring; `None` if no client needs to.
     pub(crate) fn leave(&self) -> Option<SubmitterId> {
         self.places().leave()
     }
@@ -428,7 +429,7 @@ struct Places {
     /// A bit for each client that sleeps without watching, and their number.
     asleep: Box<[u64]>,
     sleepers: u16,
-    /// A sleeper that was called to get up for the duty.
+    /// The sleeper that was woken to take over the duty.
     called: Option<SubmitterId>,
 }
 
@@ -489,7 +490,7 @@ mod tests {
         let mut lie_down = |id| places.lie_down(id);
         assert_eq!((lie_down(A), lie_down(B)), (Place::Watching, Place::Watching));
         assert_eq!(lie_down(C), Place::Asleep);
-        // From now on one of them does.
+        // From here on one of them watches.
         assert!(places.get_up(A, Place::Watching));
         assert_eq!(places.lie_down(A), Place::Asleep);
         assert_eq!(places.leave(), None, "B watches");

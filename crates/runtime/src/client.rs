@@ -75,7 +75,7 @@ pub struct Client<P> {
     stalls: Stalls<P>,
     looks: Looks,
     kept: Kept<P>,
-    /// Pump threads, without which its I/Os would make no progress, if there are any.
+    /// The pump threads, if there are any, without which its I/Os would make no progress.
     _pumps: Option<Arc<PumpThreads>>,
 }
 
@@ -83,9 +83,10 @@ pub struct Client<P> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// As many clients and reactors as the queue was built for are there; [`Config::submitters`](blkmq_engine::Config::submitters) says how many that are.
+    /// The queue has as many clients and reactors as it was built for
+    /// ([`Config::submitters`](blkmq_engine::Config::submitters)).
     NoSubmitterLeft(NoSubmitterLeft),
-    /// The descriptors that the client sleeps on, or its lane to the device, could not be made.
+    /// The descriptors that the client sleeps on, or its lane to the device, could not be created.
     Descriptor(std::io::Error),
 }
 
@@ -129,39 +130,40 @@ impl<P: Payload> Client<P> {
         self.clock
     }
 
-    /// Returns whether the client has a lane of its own to the device: a wait then submits the plug and sleeps in one system
+    /// Returns whether the client has its own lane to the device: a wait then submits the plug and sleeps in one system
     /// call.
     #[must_use]
     pub fn has_own_lane(&self) -> bool {
         self.submitter.awaits() != Awaited::Shared
     }
 
-    /// Credit: I/Os that may be in flight at a time, or parts of those that the device does not take whole.
+    /// The credit: the maximum number of I/Os in flight, where an I/O that the device cannot take whole counts by its
+    /// parts.
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.submitter.depth()
     }
 
-    /// Credit in use. Parts of divided I/Os count each, until they are back.
+    /// The credit in use. Each part of a divided I/O counts until it is returned.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.submitter.in_flight()
     }
 
-    /// I/Os pushed and not yet reaped, and those [in line](Self::line_up): completions still to come.
+    /// The number of I/Os pushed and not yet reaped, and of those [in line](Self::line_up).
     #[must_use]
     pub fn outstanding(&self) -> u32 {
         self.submitter.outstanding() + self.kept.outstanding()
     }
 
-    /// Requests in the plug, and I/Os that have merged in plugs of this client so far.
+    /// The number of requests in the plug, and of I/Os that have merged in plugs of this client so far.
     #[must_use]
     pub fn plugged(&self) -> (u32, u64) {
         self.submitter.plugged()
     }
 
-    /// Takes an I/O into the plug; the next [`flush`](Self::flush) or [`wait`](Self::wait) submits it, if nothing
-    /// does before. Reads the clock: [`batch`](Self::batch) does so once for many.
+    /// Adds an I/O to the plug. The next [`flush`](Self::flush) or [`wait`](Self::wait) submits it at the latest. Reads
+    /// the clock; [`batch`](Self::batch) does so once for many I/Os.
     ///
     /// # Errors
     /// Gives the I/O back if there is no credit for it or the device could not take it.
@@ -218,8 +220,8 @@ impl<P: Payload> Client<P> {
 
     /// Does the work that is due, so that I/Os make progress, without waiting.
     ///
-    /// If its I/Os depend on a thread that has lost its CPU, it sleeps for less than 0.1 ms: that thread may be waiting for
-    /// this CPU (decision 0025).
+    /// If its I/Os depend on a thread that has lost its CPU, the client sleeps for less than 0.1 ms: that thread may be
+    /// waiting for this CPU (decision 0025).
     pub fn poll(&mut self) {
         let now = self.clock.now();
         self.submitter.poll(now);
@@ -268,14 +270,14 @@ impl<P: Payload> Client<P> {
         self.wait_with(deadline, least, most, take, &NoSummons)
     }
 
-    /// Waits until at least one I/O has finished or the bell has rung; hands all finished ones to `take`.
+    /// Waits until at least one I/O has finished or the bell has rung. Hands all finished I/Os to `take`.
     pub(crate) fn wait_or(&mut self, bell: &impl Summons, take: impl FnMut(Completion<P>)) -> u32 {
         self.wait_with(Instant::MAX, 1, u32::MAX, take, bell)
     }
 
-    /// With nothing in flight: waits until the bell has rung. Marks nothing in the engine, which therefore neither
-    /// relies on this thread nor wakes it. Does not watch devices: completions for other submitters stay readable
-    /// there until those submitters reap them.
+    /// Waits until the bell has rung, with nothing in flight. The engine is not notified, so it neither relies on this
+    /// thread nor wakes it. Does not watch devices: completions for other submitters stay readable there until those
+    /// submitters reap them.
     pub(crate) fn idle(&mut self, bell: &impl Summons) {
         for looks in 1.. {
             if bell.rang() {
@@ -295,7 +297,7 @@ impl<P: Payload> Client<P> {
         while !bell.listen() {
             self.seat.rest();
             if self.has_own_lane() && !planted::is(Planted::KeepsCalls) {
-                // A call is a completion there, and stays until a turn takes notice.
+                // A wake-up is a completion there, which stays until a turn consumes it.
                 self.submitter.poll(self.clock.now());
             }
         }
@@ -329,7 +331,7 @@ impl<P: Payload> Client<P> {
             }
             self.feed(now);
             if self.seat.has_duty() && self.submitter.has_completions(1) {
-                // The caller may take any time over them, and others may rely on this thread.
+                // The caller may process them for any time, and other clients may rely on this thread.
                 self.seat.leave();
             }
             let more = self.submitter.reap(most - got, &mut take);
@@ -340,7 +342,7 @@ impl<P: Payload> Client<P> {
             } else {
                 idle += 1;
             }
-            // After the look for work, so that a bell that rings all the time does not stop progress.
+            // After the check for work, so that a bell that keeps ringing does not stop progress.
             let is_over = self.submitter.lost().is_some() || self.kept.has_refused();
             if got >= least || bell.rang() || is_over {
                 break;
@@ -355,14 +357,14 @@ impl<P: Payload> Client<P> {
         got
     }
 
-    /// Returns whether the client has a single I/O, which is at the device of its own lane: sleeping then finds out as much as
-    /// polling.
+    /// Returns whether the client has a single I/O, which is at the device of its own lane. Then a sleep finds the
+    /// completion as a poll would.
     #[inline]
     fn has_one_at_device(&self) -> bool {
         self.in_flight() == 1 && self.submitter.awaits() == Awaited::OwnLane
     }
 
-    /// Waits a little; the longer nothing has arrived, the longer.
+    /// Waits a little, and longer the longer nothing has arrived.
     fn pause(&mut self, idle: u32, wait: Wait, bell: &impl Summons) {
         let Wait { now, least, .. } = wait;
         let awaited = self.submitter.awaits();
@@ -391,7 +393,7 @@ impl<P: Payload> Client<P> {
         } else if let Some(next) = self.submitter.prepare_park(now) {
             let next = next.min(deadline);
             if awaited != Awaited::OwnLane {
-                // Timers of others that are later than this need no wake-up.
+                // Later timers of other clients need not wake this thread.
                 self.submitter.set_alarm(next);
             }
             if !bell.listen() {
@@ -399,12 +401,12 @@ impl<P: Payload> Client<P> {
             }
             self.submitter.unpark();
         } else {
-            // The work that is due may be in the hands of another thread.
+            // Another thread may be doing the work that is due.
             spin_loop();
         }
     }
 
-    /// Looks after all lanes, for a client whose I/Os others have. Returns when to look again.
+    /// Checks all lanes, for a client whose I/Os are with other threads. Returns the time of the next check.
     fn look_at_all(&mut self, now: Instant) -> Instant {
         if !planted::is(Planted::LooksAtItsOwn) {
             self.submitter.look_at_all(now);
@@ -441,7 +443,7 @@ impl<P: Payload> Batch<'_, P> {
         self.client.push_at(self.now, io)
     }
 
-    /// Credit that is left: I/Os that can still be pushed, if none has to be divided.
+    /// The credit left: the number of I/Os that can still be pushed if none has to be divided.
     #[must_use]
     pub fn room(&self) -> u32 {
         self.client.depth() - self.client.in_flight()

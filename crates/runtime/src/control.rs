@@ -294,6 +294,7 @@ impl<P: Payload> Service<P> {
     /// # Blocking
     /// For `patience` at most.
     ///
+    /// # Errors
     /// If there is an observer already, the queue is poisoned, or I/Os in flight did not end in time
     /// ([`ChangeError::Busy`]); the queue is then unchanged.
     pub fn observe_policies(

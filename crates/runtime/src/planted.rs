@@ -29,7 +29,7 @@ pub(crate) enum Planted {
     PutsInSilently,
     /// A canceller marks the call without waking the client.
     CancelsInSilence,
-    /// Pump threads are woken before they are told to stop.
+    /// Pump threads are woken before the flag that stops them is set.
     StopsAfterTheCall,
 }
 

@@ -41,7 +41,7 @@ impl<P> fmt::Debug for Service<P> {
 pub enum ServiceError {
     /// The configuration is impossible.
     Config(ConfigError),
-    /// The descriptors that threads sleep on could not be made.
+    /// The descriptors that threads sleep on could not be created.
     Bell(std::io::Error),
     /// A pump thread could not be started.
     Thread(std::io::Error),

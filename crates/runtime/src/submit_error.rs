@@ -1,5 +1,5 @@
-//! I/Os that were not done, or may not have been: the errors of reactors and of blocking calls, the answers of a reactor,
-//! and I/Os that did not end during a limited wait for the end of a reactor or a service. Data only.
+//! I/Os that were not done, or may not have been: the errors of reactors and of blocking calls, the answers of a
+//! reactor, and I/Os that did not end during a limited wait for the end of a reactor or a service. Data only.
 
 use blkmq_core::Instant;
 use blkmq_engine::{Completion, Io, Outstanding, Queue, Refusal, Refused, Unsubmitted};

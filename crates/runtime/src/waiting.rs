@@ -1,15 +1,15 @@
-//! How a thread waits: how long it stays awake before it sleeps, and where a completion finds it.
+//! How a thread waits: how long it stays awake before it sleeps, and what wakes it.
 //!
 //! | the client's I/Os | first | then |
 //! |---|---|---|
 //! | at the device of its own lane | - | sleeps in the kernel, on its ring |
-//! | with other threads: staged, held, or on their way | spins for some microseconds | sleeps there, until a call, and looks after all lanes at times |
+//! | with other threads: staged, held, or on their way | spins for some microseconds | sleeps on its ring until woken, and checks all lanes at times |
 //! | at a device that several clients watch | - | sleeps on the device's descriptor, or is woken by a client that does (`bell.rs`) |
 //! | at a device that cannot be watched | spins, then yields | sleeps until the device's next event, or a wake-up |
 //!
-//! A thread that sleeps on a device uses no CPU for the wait, and the completion wakes it. So by default it does not
-//! spin: at depth 1 on a file that would save a few microseconds of some thirty and cost twice the CPU time. A program
-//! that wants it says so ([`Service::set_waiting`](crate::Service::set_waiting)).
+//! A thread that sleeps on a device uses no CPU time, and the completion wakes it. So it does not spin by default: at
+//! depth 1 on a file, spinning would save a few microseconds of some thirty and cost twice the CPU time.
+//! [`Service::set_waiting`](crate::Service::set_waiting) enables it.
 //!
 //! A [`Seat`] is the place where one thread sleeps. [`PumpThreads`] sleep there, too.
 
@@ -35,15 +35,15 @@ use std::sync::atomic::Ordering;
 /// more.
 pub(crate) const AWAKE_FOR: Nanos = Nanos::from_micros(60);
 
-/// Rounds of spinning for a thread whose I/Os another thread is about to send, in a pass of a few microseconds.
+/// The spin rounds of a thread whose I/Os another thread is about to send, in a pass of a few microseconds.
 const PASS_ROUNDS: u32 = if cfg!(shuttle) { 1 } else { 4 };
 
-/// Looks at its own completions in each of them.
+/// The checks of its own completions in each round.
 const PASS_SPINS: u32 = if cfg!(shuttle) { 1 } else { 16 };
 
-/// How long a client sleeps, at first, while none of its I/Os is at the device of its lane: then it looks after all lanes,
-/// since its I/Os may wait for something that a client has whose thread does something else. Later it sleeps for as long as
-/// it has waited, up to [`LONGEST_LOOK`].
+/// The first sleep of a client while none of its I/Os is at the device of its lane. After it the client checks all
+/// lanes, since its I/Os may wait for a resource of a client whose thread is busy elsewhere. Each later sleep is as
+/// long as the wait so far, up to [`LONGEST_LOOK`].
 const FIRST_LOOK: Nanos = Nanos::from_millis(4);
 
 const LONGEST_LOOK: Nanos = Nanos::from_millis(256);
@@ -54,16 +54,16 @@ const LONGEST_LOOK: Nanos = Nanos::from_millis(256);
 /// outnumber cores, the thread that this one waits for may need this very core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waiting {
-    /// Looks at the thread's own completion queue between two looks for work to help with.
+    /// Checks of the thread's own completion queue between two checks for work of the queue.
     pub spins: u32,
-    /// Looks for work before giving the CPU away.
+    /// Checks for work of the queue before yielding the CPU.
     pub rounds: u32,
-    /// Times to give the CPU away before parking.
+    /// Yields of the CPU before parking.
     pub yields: u32,
 }
 
 impl Waiting {
-    /// For a thread that shares `cpus` CPUs with others, `threads` in all.
+    /// For a thread that shares `cpus` CPUs with others, `threads` in total.
     #[must_use]
     pub const fn for_threads(threads: u16, cpus: u16) -> Self {
         if threads <= cpus {
@@ -89,7 +89,7 @@ impl Waiting {
         Self { spins: PASS_SPINS, rounds: 0, yields: 0 }
     }
 
-    /// The next step after `looks` in a row, the first of them 1, that have found nothing.
+    /// The next step after the check number `looks`, counted from 1, has found nothing.
     pub(crate) fn next(self, looks: u32) -> Pause {
         let Self { spins, rounds, yields } = self;
         if looks <= rounds {
@@ -116,20 +116,20 @@ impl Waiting {
     }
 }
 
-/// The looks after all lanes of a client that waits for something that other threads have.
+/// The checks of all lanes by a client whose I/Os are with other threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looks {
-    /// Completions that had come by the first of them.
+    /// The number of completions at the first check since the last completion.
     had: u64,
-    /// The time of that one.
+    /// The time of that check.
     since: Instant,
 }
 
 impl Looks {
     pub(crate) const NONE: Self = Self { had: u64::MAX, since: Instant::ZERO };
 
-    /// The client looks at `now`, and `had` completions have come in all. Returns how long it may sleep before it looks
-    /// again.
+    /// Notes a check at `now`, after `had` completions in total. Returns how long the client may sleep before the next
+    /// one.
     pub(crate) fn next(&mut self, now: Instant, had: u64) -> Nanos {
         if self.had != had {
             *self = Self { had, since: now };
@@ -141,7 +141,7 @@ impl Looks {
 /// The next step of a thread that has found no work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pause {
-    /// Look this many times at the thread's own completion queue.
+    /// Check the thread's own completion queue this many times.
     Spin(u32),
     /// Yield the CPU.
     Yield,
@@ -149,14 +149,14 @@ pub(crate) enum Pause {
     Sleep,
 }
 
-/// A place where one thread sleeps, and the devices that it watches during that sleep: the seat of a client, on whatever
-/// thread that is used, or of a pump thread.
+/// The place where one thread sleeps, and the devices that it watches during the sleep. It belongs to a client, on
+/// whichever thread that is used, or to a pump thread.
 pub(crate) struct Seat {
     threads: Arc<Threads>,
     who: Who,
     /// The hardware queues of the devices that it watches, if they can be watched.
     watches: Range<u16>,
-    /// Clients that sleep may rely on this one, which watched the devices for them, until it lies down again or leaves.
+    /// Whether sleeping clients may rely on this one to watch the devices, until it sleeps again or leaves.
     duty: bool,
     /// A descriptor of the bell and all watched devices, if it was asked for.
     #[cfg(target_os = "linux")]
@@ -181,7 +181,7 @@ impl Seat {
         }
     }
 
-    /// The seat of the pump of `hw`, which the calling thread is.
+    /// The seat of the pump of `hw`, for the calling thread.
     pub(crate) fn pump(threads: &Arc<Threads>, hw: HwQueue) -> Self {
         threads.pump(hw).enrol();
         Self {
@@ -199,7 +199,7 @@ impl Seat {
         &self.threads
     }
 
-    /// Makes the calling thread the one that sleeps here from now on. To be called before its last look for work.
+    /// Makes the calling thread the one that sleeps here. Must be called before its last check for work.
     pub(crate) fn enrol(&self) {
         self.bell().enrol();
     }
@@ -211,12 +211,12 @@ impl Seat {
         }
     }
 
-    /// Sleeps until the bell rings, a watched device has something, or `at` comes, the end of time for never; sometimes
-    /// wakes for no reason. Does not sleep if the bell has rung since the last time, or if a watched device has something
-    /// already. `now` is the time as the caller has last read it.
+    /// Sleeps until the bell rings, a watched device is readable, or `at` is reached; [`Instant::MAX`] is no limit. May
+    /// wake spuriously. Returns immediately if the bell has rung since the last sleep, or if a watched device is
+    /// readable already. `now` is the time last read by the caller.
     ///
-    /// Of many clients that sleep, few watch the devices; the others are woken by those, who reap for all. A client must
-    /// [`leave`](Self::leave) when it does not park again.
+    /// Of many sleeping clients, few watch the devices. These reap for all, and wake the others. A client must
+    /// [`leave`](Self::leave) unless it parks again.
     pub(crate) fn park_until(&mut self, at: Instant, now: Instant) {
         let left = (at < Instant::MAX).then(|| at - now);
         if left.is_some_and(|left| left.0 == 0) {
@@ -241,8 +241,8 @@ impl Seat {
         self.duty
     }
 
-    /// The thread turns to something else: if others rely on it, one of them is woken to watch the devices. Costs nothing
-    /// if none does.
+    /// Ends the wait of the thread. If others rely on it, one of them is woken to watch the devices. Costs nothing
+    /// otherwise.
     #[inline]
     pub(crate) fn leave(&mut self) {
         #[cfg(target_os = "linux")]
@@ -257,13 +257,13 @@ impl Seat {
         }
     }
 
-    /// Sleeps until the bell rings, and watches no device; sometimes wakes for no reason. Returns immediately if the
-    /// bell has rung since the last time.
+    /// Sleeps until the bell rings, without watching devices. May wake spuriously. Returns immediately if the bell has
+    /// rung since the last sleep.
     pub(crate) fn rest(&self) {
         self.sleep(0..0, None);
     }
 
-    /// A descriptor that is readable when [`park_until`](Self::park_until) without a time would return.
+    /// A descriptor that is readable when [`park_until`](Self::park_until) without a time limit would return.
     #[cfg(target_os = "linux")]
     pub(crate) fn descriptor(&mut self) -> io::Result<BorrowedFd<'_>> {
         if self.berth().is_some() {
@@ -286,8 +286,8 @@ impl Seat {
         }
     }
 
-    /// The thread waits from now on, until [`leave`](Self::leave): the requests that it sends by its own lane in the
-    /// meantime may go with its sleep.
+    /// Begins a wait, up to [`leave`](Self::leave): requests that the thread sends on its own lane in the meantime may
+    /// be submitted by its sleep.
     #[inline]
     pub(crate) fn begin(&self) {
         #[cfg(target_os = "linux")]
@@ -297,13 +297,13 @@ impl Seat {
     }
 
     /// Returns whether a thread may sleep on the [descriptor](Self::descriptor). If not, the caller must poll once more
-    /// before.
+    /// first.
     #[cfg(target_os = "linux")]
     pub(crate) fn attend(&self) -> bool {
         self.berth().is_none_or(Berth::attend)
     }
 
-    /// Forgets all rings so far. For a thread that looks for work after this.
+    /// Forgets all rings so far, for a thread that checks for work afterwards.
     #[cfg(target_os = "linux")]
     pub(crate) fn silence(&self) {
         self.bell().silence();
@@ -326,7 +326,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // After a panic in the midst of a wait; otherwise it has left.
+        // Needed after a panic during a wait; otherwise the thread has left.
         self.leave();
     }
 }
@@ -337,8 +337,8 @@ impl fmt::Debug for Seat {
     }
 }
 
-/// Running pump threads, one per hardware queue, for blocking clients and for devices that interrupt; dropping stops and
-/// joins them.
+/// Running pump threads, one per hardware queue, for blocking clients and for devices that interrupt. Dropping stops
+/// and joins them.
 pub(crate) struct PumpThreads {
     stop: Arc<AtomicBool>,
     threads: Arc<Threads>,
@@ -431,7 +431,7 @@ mod tests {
         let spans = [4, 4, 8, 16, 32, 64, 128, 256, 256, 256];
         for span in spans {
             assert_eq!(sleep(now, 7), span);
-            // Called early, for no reason: that makes no difference.
+            // A spurious early call makes no difference.
             assert!(sleep(now + Nanos(1), 7) <= span.max(4));
             now += Nanos::from_millis(span);
         }

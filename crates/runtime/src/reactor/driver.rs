@@ -55,7 +55,7 @@ impl<P: Payload> Driver<P> {
     /// Must be called in the context of the runtime that will poll the driver.
     ///
     /// # Errors
-    /// If the client's descriptor cannot be made or watched.
+    /// If the client's descriptor cannot be created or watched.
     pub(super) fn new(mut turns: Turns<P>, ends: &Arc<Ends>) -> io::Result<Self> {
         let fd = turns.client().event_fd()?.try_clone_to_owned()?;
         #[expect(

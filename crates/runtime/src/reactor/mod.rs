@@ -55,7 +55,7 @@ pub enum ReactorError {
     NoSubmitterLeft(NoSubmitterLeft),
     /// The thread could not be started.
     Thread(std::io::Error),
-    /// The descriptors of one of its clients could not be made, or the runtime cannot watch them.
+    /// The descriptors of one of its clients could not be created, or the runtime cannot watch them.
     Descriptor(std::io::Error),
 }
 
@@ -198,7 +198,8 @@ impl<P: Payload> Reactor<P> {
     /// # Blocking
     /// For `within` at most.
     ///
-    /// If I/Os have not ended by then: the error lists them. The reactor's thread or tasks continue, and deliver the
+    /// # Errors
+    /// If I/Os have not ended by then. The error lists them. The reactor's thread or tasks continue, and deliver the
     /// answers that still arrive.
     pub fn close(mut self, within: Nanos) -> Result<(), StillHeld> {
         self.lanes.close();

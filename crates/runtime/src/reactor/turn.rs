@@ -1,8 +1,8 @@
 //! The turns of a reactor: take new I/Os, push and flush them, wait, deliver.
 //!
 //! [`Turns::run`] is the loop of a thread; `driver.rs` has the loop of a task. [`Client`] does the waiting, and
-//! [`Inbox`](super::inbox::Inbox) knows the receiver of each answer.
-//! A task collects completions and prepares to sleep, but never waits.
+//! [`Inbox`](super::inbox::Inbox) knows the receiver of each answer. A task collects completions and prepares to sleep,
+//! but never waits.
 
 use super::inbox::{Delivery, cancelled};
 use super::shared::Shared;

@@ -5,9 +5,9 @@
 //! loops of this crate, and the system calls by which they sleep are behind the port. A lost wake-up shows as a
 //! deadlock, or as a time-out that the load does not need.
 //!
-//! A [`Model`] is a service on a disk of the model, its clients, and the checks at the end of every schedule. Each file is a
-//! family of models. Its twins plant a bug in this crate ([`planted`](crate::planted)) or in the disk, which the same models
-//! must find.
+//! A [`Model`] is a service on a disk of the model, its clients, and the checks at the end of every schedule. Each file
+//! is a family of models. Its twins plant a bug in this crate ([`planted`](crate::planted)) or in the disk, which the
+//! same models must find.
 //!
 //! Schedules come from a fixed seed. `SHUTTLE_RANDOM_SEED` sets another one, and `BLKMQ_SHUTTLE_TIMES` multiplies
 //! their number. A failure prints its schedule, which `shuttle::replay` replays.

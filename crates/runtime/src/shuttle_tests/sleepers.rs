@@ -1,6 +1,7 @@
-//! Sleepers: clients with their own lanes, each of which sleeps on its ring and is woken for requests that other threads
-//! pick; clients of one device, of which few watch it and wake the others; pump threads; and clients whose threads sleep
-//! outside, on a descriptor that is readable while there is work.
+//! Models of sleepers: clients with their own lanes, clients of one device, pump threads, and clients whose threads
+//! sleep outside. A client with a lane sleeps on its ring, and is woken for requests that other threads pick. Of the
+//! clients of one device, few watch it and wake the others. A thread outside sleeps on a descriptor that is readable
+//! while there is work.
 
 use crate::planted::Planted;
 use crate::port::model::thread;
