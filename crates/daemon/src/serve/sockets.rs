@@ -1,5 +1,6 @@
 //! The listening sockets of a server: named, inherited from the program that started it, or the default one. They are
-//! bound when the server can answer; before that they are only checked.
+//! bound when the server can answer, and only checked before that. [`patient`] waits for resources that another program
+//! still holds.
 //!
 //! Sockets are inherited as from systemd (`LISTEN_FDS`, `LISTEN_PID`), `systemfd`, or libnbd. A client that connects
 //! while no server runs waits in the socket, so a restart refuses no client.
@@ -100,15 +101,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Retries until `attempt` succeeds, fails with an error that `is_busy` rejects, or [`PATIENCE`] is over. Logs the
-/// first failure.
+/// first failure. The kernel frees the files and sockets of a killed process only after its last I/O. Without retries,
+/// a server restarted immediately would be refused.
 ///
 /// # Errors
 /// The last error.
-///
-/// Waits for resources that another program still holds.
-///
-/// The kernel frees the files and sockets of a killed process only after its last I/O. Without retries, a server
-/// restarted immediately would be refused.
 pub fn patient<T, E: Display>(
     mut attempt: impl FnMut() -> Result<T, E>,
     is_busy: impl Fn(&E) -> bool,

@@ -190,9 +190,7 @@ fn cut(text: &str, width: usize) -> &str {
 /// How long the main thread has to restore the terminal after a signal: ten polls of the flag.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Whether the program must end.
-///
-/// Ends `top` from outside: on SIGTERM, on SIGHUP, and when its terminal hangs up.
+/// Ends `top` on SIGTERM, on SIGHUP, and when its terminal hangs up.
 ///
 /// Normally the main thread polls a flag and ends cleanly. It may be stuck: crossterm loops for ever on a terminal that
 /// has hung up, and output to a stopped terminal (Ctrl-S) blocks. Then the threads of this file end the program.
