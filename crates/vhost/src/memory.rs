@@ -114,7 +114,7 @@ impl Mapping {
         Ok(Arc::new(Self { start, len, guard }))
     }
 
-    /// Returns whether a page was accessed that its file no longer has.
+    /// Returns whether a page beyond the end of its file was accessed.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.guard.is_broken()
@@ -280,7 +280,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns whether a page was accessed that its file no longer has, after which the guest cannot be served.
+    /// Returns whether a page beyond the end of its file was accessed, after which the guest cannot be served.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.regions.iter().any(|region| region.mapping.is_broken())
