@@ -1,4 +1,4 @@
-//! A client: fio, most often with its NBD engine, in the background, and the figures of its report.
+//! Runs fio as a client in the background, usually with its NBD engine, and reads the figures of its report.
 
 use crate::Result;
 use crate::shell::{Cmd, parse_json};

@@ -1,5 +1,5 @@
-//! `mass` and `map`: the size of the project, in a table, and the files of each crate, each with the first sentence of its
-//! header. `map` also writes the page of blocking library calls, from the sections `# Blocking` of their comments.
+//! `mass` and `map`: the size of the project, in a table, and the files of each crate, each with the first sentence of
+//! its header. `map` also writes the page of blocking library calls, from the sections `# Blocking` of their comments.
 //!
 //! A line is code if it is neither blank nor a comment. Code is a *test* in `tests/`, in a module that is only compiled
 //! for tests, and in a model; *kit* in the soak, its oracles, the suites of conformance and the fuzz targets; a *chore*

@@ -1,4 +1,5 @@
-//! A measurement: its arguments `[ROUNDS [SECONDS]]`, and the properties of the machine that are needed to judge a figure.
+//! A measurement: its arguments `[ROUNDS [SECONDS]]`, and the properties of the machine that are needed to judge a
+//! figure.
 //!
 //! A property that cannot be determined is "unknown"; nothing is guessed. The machine's network name is not recorded.
 

@@ -2,8 +2,9 @@
 //!
 //! Weakens every ordering in the engine's `sync` modules, drops every fence and every second check, one at a time, and
 //! runs the models that reach it; one of them has to fail. A committed list justifies the survivors, and the sites that
-//! no model reaches. The sites are read from the source, not from a run, since the latter must be found as well. The
-//! models are built once: they read the mutant from the environment (`crates/engine/src/sync/mutable.rs`).
+//! no model reaches. The sites are read from the source, not from a run, since a site that no model reaches must be
+//! found, too. The models are built once: they read the mutant from the environment
+//! (`crates/engine/src/sync/mutable.rs`).
 
 use crate::shell::{is_installed, root, target_dir, timed};
 use crate::tidy::Tree;

@@ -1,5 +1,5 @@
-//! The crates outside of the workspace: `package` and `msrv`, each crate can be published, and builds with the oldest
-//! compiler that its manifest promises; and `outside`, they are used by other packages. Nothing is published.
+//! The crates outside of the workspace: `package` and `msrv` check that each crate can be published and builds with the
+//! oldest compiler that its manifest promises, and `outside` that other packages can use them. Nothing is published.
 //!
 //! `outside` checks that a scheduler and a device in a package of their own, written by the recipe of CONTRIBUTING.md,
 //! pass their kits; that a crate without features compiles alone and beside it; and that a program of eight lines is

@@ -1,6 +1,6 @@
 //! `soak`: many seeds with the laboratory's oracles, in virtual time, then races against timeouts and real threads, and
-//! the tests that `cargo test` skips because they take long. Finally the watchdog checks that no I/O waits while threads
-//! sleep.
+//! the tests that `cargo test` skips because they take long. Finally the watchdog checks that no I/O waits while
+//! threads sleep.
 //!
 //! Every parameter of a run is drawn from its seed. The example `soak` of the lab crate runs the seeds, on all cores,
 //! some thousand at a time; in between, this program prints the progress and checks the time. A failure is printed

@@ -1,13 +1,13 @@
-//! Tests under a tool: their selection, the number that ran, and those that were excluded, with the reasons; the program in
-//! `planted`, whose bugs a tool must find, since otherwise its silence about our code means nothing; and `loom` and
-//! `shuttle`, the model checkers.
+//! Tests under a tool: their selection, the number that ran, and the excluded ones with the reasons; and `loom` and
+//! `shuttle`, the model checkers. A tool must find the bugs of the program in `planted`, since otherwise its silence
+//! about our code means nothing.
 //!
-//! Loom tries every interleaving of the protocols in the engine's `sync` modules, up to a number of preemptions. Shuttle
-//! tries thousands of random schedules of the whole queue, and of the loops that wait for it, which are too large for
-//! loom; a failing schedule is printed by the test and can be replayed. Their builds differ (atomics are the model's), so
-//! each has its own target folder. They use the test profile, which optimises and keeps assertions.
+//! Loom tries every interleaving of the protocols in the engine's `sync` modules, up to a number of preemptions.
+//! Shuttle tries thousands of random schedules of the whole queue, and of the loops that wait for it, which are too
+//! large for loom; a failing schedule is printed by the test and can be replayed. Their builds differ (atomics are the
+//! model's), so each has its own target folder. They use the test profile, which optimises and keeps assertions.
 //!
-//! CI must also end in time on a machine that is slow that day. Optional work is then skipped, and named.
+//! CI must end in time even on a slow machine. Optional work is skipped there, and named.
 
 use crate::Result;
 use crate::shell::{Cmd, FAST_MODELS, target_dir, timed};

@@ -1,5 +1,5 @@
-//! Toolchains besides the stable one for this machine, by rustup: for Miri and the sanitizers the installed nightly, or else
-//! the current one; for programs that read a format of the compiler, a pinned nightly; and for `systems`, the standard
+//! Toolchains besides the stable one for this machine, by rustup. Miri and the sanitizers get the installed nightly, or
+//! else the current one, programs that read a format of the compiler a pinned nightly, and `systems` the standard
 //! libraries of macOS and Windows.
 //!
 //! The library is only compiled for those systems: nothing is linked or run, since no such machine is available.

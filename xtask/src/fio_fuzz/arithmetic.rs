@@ -1,4 +1,4 @@
-//! Whether the figures of a row of fio's JSON fit each other.
+//! Checks that the figures in a row of fio's JSON agree with each other.
 
 use serde_json::Value;
 

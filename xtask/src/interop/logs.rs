@@ -1,5 +1,5 @@
-//! Figures and logs compared with fio's: blkmq counts flushes and the verify phase as fio does, its logs have fio's format,
-//! and the tools of fio's package read them and JSON of blkmq, and print our figures.
+//! Figures and logs compared with fio's: blkmq counts flushes and the verify phase as fio does, its logs have fio's
+//! format, and the tools of fio's package read them and JSON of blkmq, and print our figures.
 //!
 //! `fiologparser` of fio 3.33 reads lines of four words, as older releases of fio wrote them, and fails on the five
 //! words of fio 3.33 itself. So it gets the first four words of each line.

@@ -1,6 +1,6 @@
-//! The forms of a release: reproducible, and usable on a machine without this repository; and the Debian package in a clean
-//! root: installed, checked, served as in its unit, upgraded while a client reads back all that it wrote, removed and
-//! purged.
+//! The forms of a release: reproducible, and usable on a machine without this repository. The Debian package is
+//! installed in a clean root, checked, served as in its unit, upgraded while a client reads back its writes, removed
+//! and purged.
 //!
 //! No systemd runs there. A stand-in holds the socket, and the scripts of the package call a `systemctl` that records
 //! its arguments.

@@ -1,6 +1,6 @@
-//! `blkmqd` as a service: the socket that it gets from a small stand-in for systemd and the messages that it sends, its
-//! units, checked by systemd's own tools, which do not need a running systemd, and its manual pages and completions, as
-//! the programs that read them see them.
+//! `blkmqd` as a service: its socket and its messages, exchanged with a small stand-in for systemd, its units, and its
+//! manual pages and completions. The units are checked by systemd's own tools, which need no running systemd, the pages
+//! and completions by the programs that read them.
 
 use super::{Folder, Outcome};
 use crate::Result;

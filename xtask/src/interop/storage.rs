@@ -1,5 +1,6 @@
-//! Contents of real storage: blkmq reads back the data that it writes to a file or block device past the page cache, and to
-//! exports of real NBD servers, through filters that delay, limit and fail, over TLS, and while the server is killed.
+//! Contents of real storage: blkmq reads back the data that it writes to a file or block device, bypassing the page
+//! cache, and to exports of real NBD servers, through filters that delay, limit and fail, over TLS, and while the
+//! server is killed.
 
 use super::serve::certificates;
 use super::{Folder, Outcome};

@@ -1,9 +1,10 @@
 //! `rbd-tenants`: a tenant with one read at a time beside one that floods the same cluster with writes.
 //!
-//! Each alone, and together, with fio's own engine on an image each; then with the flood under a ceiling at 80 % of its
-//! rate alone, librbd's own (`rbd_qos_iops_limit`) and QEMU's throttle; then both behind `blkmqd`, which has one image
-//! in two exports, with settings from the command line or from a table. Every round measures all rows; the first row is
-//! the reference for the others. The table has medians over the rounds, and the aims.
+//! Each is measured alone, and then both together, with fio's own engine on an image each. Then the flood is under a
+//! ceiling at 80 % of its rate alone, librbd's own (`rbd_qos_iops_limit`) and QEMU's throttle. Finally both are behind
+//! `blkmqd`, which has one image in two exports, with settings from the command line or from a table. Every round
+//! measures all rows, and the first row is the reference for the others. The table has medians over the rounds, and the
+//! aims.
 
 use super::{Cluster, alone, both, check_programs, engine, filled};
 use crate::Result;

@@ -7,8 +7,8 @@
 //! row is the example of `blkmq-nbd`, which only copies: the upper limit for fio on the same processors. Below each
 //! table are the ratios of the first row to the others.
 //!
-//! The clients are fio's NBD engine and, for crashes and attacks, one of few lines. Checks that pass or fail within
-//! seconds are in `interop`; some of them are short runs of these.
+//! The clients are fio's NBD engine and, for crashes and attacks, a client of a few lines. Checks that pass or fail
+//! within seconds are in `interop`; some of them are short runs of these.
 
 pub(crate) mod attacks;
 pub(crate) mod ceilings;

@@ -1,8 +1,9 @@
-//! Rust source as tokens: split into code and comments, so that a rule about calls ignores prose and strings, and a rule about
-//! prose ignores code; and the parts of a file that are tests, and its functions.
+//! Rust source as tokens: split into code and comments, so that a rule about calls ignores prose and strings, and a
+//! rule about prose ignores code; and the parts of a file that are tests, and its functions.
 //!
-//! The tokens are those of `proc-macro2`; each is put back into its place. Both halves keep every byte offset and every line
-//! break of the source. There is no syntax tree, so functions inside macros are seen, too, but no macro is expanded.
+//! The tokens are those of `proc-macro2`; each is put back into its place. Both halves keep every byte offset and every
+//! line break of the source. There is no syntax tree, so functions inside macros are seen, too, but no macro is
+//! expanded.
 
 use crate::Result;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};

@@ -1,12 +1,13 @@
 //! Rules about the text of files: ASCII, clean line ends, a heading, no path or link that is valid only on one machine
-//! or for a short time, at most so many lines of a file and of a function, and plain words.
+//! or for a short time, a maximum number of lines of a file and of a function, and plain words.
 //!
 //! A limit for functions alone does not keep files small, so there are both. To split a long file, move a type into its
 //! own file, not a set of free functions.
 //!
-//! Plain words: the subject of a sentence is a noun of the field. Comments are counted in which a pronoun replaces a noun:
-//! *who*, *somebody*, *nobody* and the like, and clauses without a noun (*what is due*). English sometimes needs them, so
-//! there is a limit for each crate instead of a ban. No other property of a sentence is judged.
+//! Plain words: the subject of a sentence is a noun of the field. Comments with a pronoun in place of a noun are
+//! counted (*who*, *somebody*, *nobody* and the like), and so are clauses without a noun (*what is due*). English
+//! sometimes needs them, so there is a limit for each crate instead of a ban. No other property of a sentence is
+//! judged.
 
 use super::{File, Finding, Tree};
 use std::collections::BTreeMap;

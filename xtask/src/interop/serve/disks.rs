@@ -1,8 +1,8 @@
 //! Exports as disks: a file system of the kernel on one, and real clients of a device that changes, or that accepts no
 //! writes.
 //!
-//! nbdfuse shows an export as a file, a loop device turns it into a disk, and ext4 is on that. A tree is copied and deleted;
-//! the file system stays clean, and the copy equals the original.
+//! nbdfuse shows an export as a file, a loop device turns it into a disk, and ext4 is on that. A tree is copied and
+//! deleted. The file system stays clean, and the copy equals the original.
 
 use super::MIB;
 use crate::Result;
