@@ -154,7 +154,6 @@ impl Guests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of connections.
     pub(crate) fn total(&self) -> usize {
         self.counts().total.connections
     }
@@ -224,7 +223,6 @@ impl Guest {
         }
     }
 
-    /// The number of its worker.
     pub(crate) fn worker(&self) -> usize {
         self.worker
     }

@@ -22,7 +22,6 @@ pub(crate) struct Carrier<T> {
     held: Option<(Cookie, Io<AlignedBuf>)>,
     /// Requests with a further step or portion to begin, by their places.
     unfinished: VecDeque<u32>,
-    /// Completed I/Os.
     ended: Vec<(Cookie, IoResult, AlignedBuf)>,
     /// Bytes of requests in flight.
     bytes: usize,
@@ -80,7 +79,6 @@ impl<T> Carrier<T> {
         self.buffers.portion()
     }
 
-    /// The number of requests in flight.
     pub(crate) fn len(&self) -> usize {
         self.flights.len()
     }
@@ -106,7 +104,6 @@ impl<T> Carrier<T> {
         self.turn = self.turn.wrapping_add(1);
     }
 
-    /// Begins a flush of `export`.
     pub(crate) fn flush(&mut self, (to, ioprio): (T, IoPrio), export: &Served) {
         self.begin(Flight { to, ioprio, work: Work::Plain, at: 0, bytes: 0 }, Io::flush(), export);
     }

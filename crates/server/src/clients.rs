@@ -181,7 +181,6 @@ impl Clients {
 }
 
 impl Listed {
-    /// The number of the connection.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

@@ -138,7 +138,6 @@ impl Disk {
         Ok(())
     }
 
-    /// Logs an I/O that failed.
     pub(crate) fn failed(
         &self,
         export: &str,

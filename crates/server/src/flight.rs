@@ -122,7 +122,6 @@ impl<T> Flights<T> {
         flight
     }
 
-    /// The number of requests in flight.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
@@ -183,7 +182,6 @@ impl Long {
         self.start
     }
 
-    /// The total length in bytes.
     pub(crate) fn length(&self) -> u32 {
         self.length
     }

@@ -326,7 +326,6 @@ impl Output {
         self.pieces.push_back(piece);
     }
 
-    /// Bytes that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }

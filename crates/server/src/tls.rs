@@ -241,7 +241,6 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Returns whether decrypted bytes are buffered, for which the socket has no event.
     pub(crate) fn has_more(&self) -> bool {
         self.has_more
     }
@@ -254,7 +253,6 @@ impl Session {
         Some(names(self.session.peer_certificates()?.first()?))
     }
 
-    /// Returns the number of encrypted bytes that the socket has accepted.
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }

@@ -35,7 +35,6 @@ const REQUEST: Nanos = Nanos::from_millis(5_000);
 const ANSWER: Nanos = Nanos::from_millis(10_000);
 /// How long bytes after a request are discarded, so that its answer is not lost.
 const FAREWELL: Nanos = Nanos::from_millis(500);
-/// JSON.
 pub(super) const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 

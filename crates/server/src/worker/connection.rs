@@ -324,7 +324,6 @@ impl Connection {
         }
     }
 
-    /// The name of its export.
     pub(crate) fn export(&self) -> Option<&str> {
         self.seat().map(|seat| seat.info.name.as_str())
     }
@@ -392,7 +391,6 @@ impl Connection {
 /// sends little uses little memory.
 #[derive(Debug)]
 pub(crate) struct Arriving {
-    /// Complete portions.
     full: Vec<AlignedBuf>,
     buffer: AlignedBuf,
     /// Bytes received into `buffer`.
@@ -410,7 +408,6 @@ impl Arriving {
         Self { full: Vec::new(), buffer, filled: 0, behind: len - first, len }
     }
 
-    /// The total length in bytes.
     fn len(&self) -> usize {
         self.len
     }

@@ -109,7 +109,6 @@ impl Turn {
         Self { number: 0, bytes, spent: 0 }
     }
 
-    /// Begins the next turn of the worker.
     pub(super) fn begin(&mut self) {
         self.number = self.number.wrapping_add(1);
         self.spent = 0;
@@ -186,7 +185,6 @@ impl Turns {
         self.budget = self.budget.saturating_sub(bytes);
     }
 
-    /// Returns whether no connection waits.
     pub(super) fn is_empty(&self) -> bool {
         self.line.is_empty()
     }

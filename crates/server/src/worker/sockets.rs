@@ -190,7 +190,6 @@ impl Worker {
     }
 }
 
-/// The result of a read.
 struct Arrived {
     /// Bytes of the payload being received.
     direct: usize,
