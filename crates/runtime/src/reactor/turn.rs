@@ -123,8 +123,8 @@ impl<P: Payload> Turns<P> {
         !is_over
     }
 
-    /// Pushes all new I/Os before it flushes, so that they merge. I/Os that wait for a ceiling of their group take no
-    /// credit.
+    /// Pushes all new I/Os before it flushes, so that they merge. Of the I/Os that wait for a ceiling of their group,
+    /// only the first in each direction takes credit.
     pub(super) fn push(&mut self) {
         if self.fresh.is_empty() && !self.client.has_kept() {
             return;

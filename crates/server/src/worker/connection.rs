@@ -37,7 +37,7 @@ pub(crate) struct Connection {
     pub(crate) begins_tls: bool,
     /// An I/O that got no credit. No further request is parsed until it is pushed.
     pub(crate) held: Option<(Cookie, Io<AlignedBuf>)>,
-    /// The place of a long request with portions left to begin. No further request is parsed until then.
+    /// The place of a long request with portions left to begin. No further request is parsed until all have begun.
     pub(crate) long: Option<u32>,
     /// The places of requests with a further step to begin, longest wait first.
     pub(crate) steps: VecDeque<u32>,
@@ -368,8 +368,7 @@ impl Connection {
         };
     }
 
-    /// The time at which the connection has kept the worker waiting for too long; `None` if it does not keep it
-    /// waiting.
+    /// The time at which the worker has waited for the connection for too long; `None` if it does not wait for it.
     pub(crate) fn deadline(&self, bounds: &Bounds) -> Option<Instant> {
         match &self.phase {
             Phase::Handshake { began, .. } => Some(*began + bounds.handshake),

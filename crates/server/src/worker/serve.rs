@@ -256,8 +256,8 @@ impl Requests {
         self.flights.insert(flight)
     }
 
-    /// Pushes an I/O. Without credit it waits, and so does the connection. An I/O delayed by a ceiling of its export
-    /// takes no credit, so that other exports have some.
+    /// Pushes an I/O. Without credit it waits, and so does the connection. Of the I/Os delayed by a ceiling of their
+    /// export, only the first in each direction takes credit, so that other exports have some.
     pub(super) fn push(&mut self, connection: &mut Connection, cookie: Cookie, io: Io<AlignedBuf>) {
         let Phase::Transmission(transmission) = &connection.phase else {
             let result = Err(IoError::CANCELLED);
