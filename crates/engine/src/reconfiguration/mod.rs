@@ -209,6 +209,7 @@ impl<P: Send + 'static> Queue<P> {
     ///
     /// `edit` must not call the queue.
     ///
+    /// # Errors
     /// If `edit` refuses, if its plan is impossible or for another device, if another change is in progress, or if the
     /// queue is poisoned.
     pub fn edit<E>(

@@ -1,7 +1,6 @@
 //! `bfq`: budget fair queueing. The share of each process of the device is its weight divided by all weights.
 //!
-//! The behaviour is that of `spec/bfq.md`; `doc/bfq.md` lists the differences. This file is the
-//! [`Scheduler`](crate::Scheduler), which passes the calls of the engine to its parts. The policy decides in two places
+//! The behaviour is that of `spec/bfq.md`; `doc/bfq.md` lists the differences. This file is the [`Scheduler`], which passes the calls of the engine to its parts. The policy decides in two places
 //! what happens to a request: `arrive.rs` finds its queue and adds it, `serve.rs` selects and serves it, and ends the
 //! slot. State and its rules are in the parts:
 //!

@@ -413,7 +413,7 @@ impl Learner {
 
     fn resign(&mut self, now: u64, means: Means, bound: u64) {
         if self.knows(now, means) {
-            let seconds = 2 << self.resignations.min(6);
+            let seconds = 2 << self.resignations.min(5);
             self.resigned = now + seconds * SECOND;
             self.resignations += 1;
             self.unfair = 0;
