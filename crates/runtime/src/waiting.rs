@@ -23,7 +23,6 @@ use blkmq_core::{HwQueue, Instant, Nanos, SubmitterId};
 use blkmq_engine::Berth;
 use blkmq_engine::{Awaited, Queue};
 use std::fmt;
-#[cfg(target_os = "linux")]
 use std::io;
 use std::ops::Range;
 #[cfg(target_os = "linux")]

@@ -73,6 +73,9 @@ enum Phase {
     Search,
     /// One window with half as much again as the bound. The saturated rate is at least this.
     Wide(u64),
+    /// The wide window was as fast as on another device, perhaps with tokens that this one had saved up: another wide
+    /// window. Also the rate of the window before both.
+    Again(u64, u64),
 }
 
 pub(super) struct Learner {
@@ -158,7 +161,8 @@ impl Learner {
     /// The most device time in the device, in nanoseconds; `u64::MAX` for no bound.
     #[inline]
     pub(super) fn bound(&self) -> u64 {
-        if let Phase::Wide(_) = self.phase { self.bound + self.bound / 2 } else { self.bound }
+        let is_wide = matches!(self.phase, Phase::Wide(_) | Phase::Again(..));
+        if is_wide { self.bound + self.bound / 2 } else { self.bound }
     }
 
     /// The pace that was found, in millionths of the device; zero for none.
@@ -274,24 +278,37 @@ impl Learner {
                 self.search(now, got);
             }
             Phase::Search => self.search(now, got),
-            Phase::Wide(least) => {
-                self.phase = Phase::Search;
-                if Self::is_other(seen.rate, self.reference) {
-                    if Self::is_other(seen.rate, last) {
-                        let Self { windows, shortest, .. } = *self;
-                        *self = Self { seen, windows, shortest, ..Self::new([0; 2]) };
-                        return;
-                    }
-                    self.belief = BELIEF;
-                    self.forget(now);
-                }
-                self.reference = seen.rate.max(least);
-                if least == 0 {
-                    self.checked = now;
-                }
-                self.crowd = self.crowd.max(seen.outstanding);
+            Phase::Wide(least) if self.is_faster_than(last) => {
+                self.phase = Phase::Again(least, last);
             }
+            Phase::Again(_, before) if self.is_faster_than(before) => {
+                let Self { windows, shortest, .. } = *self;
+                *self = Self { seen, windows, shortest, ..Self::new([0; 2]) };
+            }
+            Phase::Wide(least) | Phase::Again(least, _) => self.end_wide(now, least),
         }
+    }
+
+    /// Returns whether a wide window was as fast as only on another device, compared with the saturated rate and with the
+    /// rate of the window `before`.
+    fn is_faster_than(&self, before: u64) -> bool {
+        let rate = self.seen.rate;
+        Self::is_other(rate, self.reference) && Self::is_other(rate, before)
+    }
+
+    /// A wide window of the same device teaches the saturated rate, which is at least `least`.
+    fn end_wide(&mut self, now: u64, least: u64) {
+        let seen = self.seen;
+        self.phase = Phase::Search;
+        if Self::is_other(seen.rate, self.reference) {
+            self.belief = BELIEF;
+            self.forget(now);
+        }
+        self.reference = seen.rate.max(least);
+        if least == 0 {
+            self.checked = now;
+        }
+        self.crowd = self.crowd.max(seen.outstanding);
     }
 
     /// Lowers the bound for a short floor, or the pace if the device holds little. `part` is in thousandths of the

@@ -30,6 +30,8 @@ enum Doing {
 pub(super) struct Learner {
     told: (u64, u64),
     doing: Doing,
+    /// The rate of the window before the first of two wide ones.
+    before_looking: Option<u64>,
     begun: u64,
     skip: u64,
     samples: Vec<Sample>,
@@ -91,6 +93,7 @@ impl Learner {
         Self {
             told: (bound, saturated),
             doing: if known { Doing::Trying } else { Doing::Saturating(0) },
+            before_looking: None,
             begun: 0,
             skip: 0,
             samples: Vec::new(),
@@ -255,6 +258,7 @@ impl Learner {
             self.forget(now, means.span);
         }
         (self.doing, self.checked, self.owed) = (Doing::Trying, now, true);
+        self.before_looking = None;
         self.widens(means);
         let bound = self.bound.expect("there is one").min(means.inside);
         self.unfair = bound;
@@ -295,13 +299,18 @@ impl Learner {
                 self.try_bound(now, means, got);
             }
             Doing::Looking(least) => {
-                self.doing = Doing::Trying;
                 let is_more = |than: u64| means.rate / 1_250 > than / 1_000;
-                if is_more(self.saturated) && is_more(self.seen.0) {
+                let before = self.before_looking.take();
+                if is_more(self.saturated) && is_more(before.unwrap_or(self.seen.0)) {
+                    if before.is_none() {
+                        self.before_looking = Some(self.seen.0);
+                        return;
+                    }
                     let (windows, shortest) = (self.windows, self.shortest);
                     *self = Self { windows, shortest, ..Self::new(0, 0) };
                     return;
                 }
+                self.doing = Doing::Trying;
                 if is_more(self.saturated) {
                     self.beliefs = 0;
                     self.forget(now, means.span);
