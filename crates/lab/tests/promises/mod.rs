@@ -116,6 +116,17 @@ fn weights_hold_as_typed_on_a_cloud_disk() {
     CELLS.iter().filter(|cell| cell.device == CLOUD).for_each(|cell| cell.holds(0));
 }
 
+/// A disk saves up tokens while a bound is a little too low. A window that spends them must not pass for another disk,
+/// which would begin the search without a bound.
+#[test]
+fn saved_up_tokens_are_no_other_device() {
+    let tenants = [300, 100].map(|weight| Tenant::new(weight, Rw::RandRead, (4, 32)));
+    let case = Case::new("cloud,latency_nsec=1000000", &tenants, 20);
+    let seconds = run(&case, "mclock", "", 0).windows(FROM);
+    let mean = total(&seconds) / seconds.len() as f64;
+    assert!(mean >= 0.745, "{mean:.3} of 0.750: {seconds:.3?}");
+}
+
 /// Writes were merged to 4 MiB, so that none waited in the scheduler, where weights count.
 #[test]
 fn weights_hold_as_typed_for_writes_that_merge() {
