@@ -97,6 +97,17 @@ impl Terminal {
         let _ = self.screen.write_all(keys);
     }
 
+    /// Waits for the end of the command `line`, and checks that it succeeded and that its lines fit into `columns`,
+    /// except for lines that must not be broken.
+    pub fn fits(self, line: &str, columns: u16, is_as_it_is: fn(&str) -> bool) {
+        let (shown, status) = self.end();
+        assert!(status.success(), "{line}: {shown}");
+        let wide = lines(&shown).into_iter().filter(|line| !is_as_it_is(line));
+        let widest = wide.max_by_key(|line| line.chars().count()).unwrap_or("");
+        let count = widest.chars().count();
+        assert!((1..=usize::from(columns)).contains(&count), "{line} in {columns}: {widest}");
+    }
+
     /// The whole screen, and the status in which the command ended.
     pub fn end(mut self) -> (String, ExitStatus) {
         while self.look() {}

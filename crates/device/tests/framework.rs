@@ -225,16 +225,13 @@ impl Observer for Recorded {
     }
 
     fn pick(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, hw: HwQueue) -> Pick {
-        let so_far = self.picks.lock().expect("nobody panics with it").len();
+        let so_far = self.picks.lock().expect("no panic poisons it").len();
         if let Some(pick) = (self.before)(so_far) {
             return pick;
         }
         let pick = policy.pick(cx, hw);
         if let Pick::Issue(id) = pick {
-            self.picks
-                .lock()
-                .expect("nobody panics with it")
-                .push((hw, cx.requests.get(id).sector));
+            self.picks.lock().expect("no panic poisons it").push((hw, cx.requests.get(id).sector));
         }
         pick
     }
@@ -258,7 +255,7 @@ fn taken(device: &Device, hw: HwQueue) -> Vec<u64> {
 fn picked(picks: &Picks, hw: HwQueue) -> Vec<u64> {
     picks
         .lock()
-        .expect("nobody panics with it")
+        .expect("no panic poisons it")
         .iter()
         .filter(|pick| pick.0 == hw)
         .map(|pick| pick.1)
@@ -356,9 +353,9 @@ struct Catch(Mutex<Option<(Sender<()>, Receiver<()>)>>);
 
 impl Host for Catch {
     fn wake_submitter(&self, _: SubmitterId) {
-        let caught = self.0.lock().expect("nobody panics with it").take();
+        let caught = self.0.lock().expect("no panic poisons it").take();
         if let Some((caught, go)) = caught {
-            caught.send(()).expect("somebody waits for it");
+            caught.send(()).expect("the test receives it");
             go.recv().expect("it is let go");
         }
     }
@@ -394,8 +391,8 @@ fn caught_between_pick_and_issue(access: Access) -> (Vec<u64>, Vec<u64>) {
             return None;
         }
         assert_eq!(so_far, 1, "1 is picked");
-        asked_again.send(()).expect("somebody waits for it");
-        is_asleep.recv().expect("somebody else begins to wait for a budget");
+        asked_again.send(()).expect("the other thread receives it");
+        is_asleep.recv().expect("the other thread begins to wait for a budget");
         Some(Pick::WaitCompletion)
     };
     let device = null("irqmode=0,submit_queues=2,budget=2,log=1");
@@ -414,7 +411,7 @@ fn caught_between_pick_and_issue(access: Access) -> (Vec<u64>, Vec<u64>) {
         assert_eq!(taken(&device, other.hw()), [], "the first thread has all budgets");
         assert!(other.prepare_park(Instant::ZERO).is_some());
         asleep.send(()).expect("the policy waits for it");
-        is_caught.recv().expect("the first thread wakes somebody");
+        is_caught.recv().expect("the first thread wakes the other");
         other.unpark();
         submit(&mut second, &[3]);
         let_go.send(()).expect("the first thread waits for it");

@@ -285,7 +285,7 @@ fn now_later_now(kick: KickMode) -> (Vec<Call>, Vec<u64>, Vec<u64>) {
     let other = queue.clone();
     MEANWHILE.set(Some(Box::new(move || {
         submit_each(&mut sub, T0, [write(100, 8)]);
-        let mut run = other.begin_run(HW).expect("nobody has it");
+        let mut run = other.begin_run(HW).expect("it is free");
         submit_each(&mut sub, T0, [write(200, 8)]);
         run.step(T0);
         KEPT.set(Some(run));

@@ -125,7 +125,7 @@ fn what_was_given_up_in_the_plug_is_no_candidate_for_merging() {
 fn staged_behind_somebody_else_ios_are_given_up_from_between_others() {
     for scheduler in registry::ALL {
         let mut bench = queue_of(8, |config| config.scheduler(scheduler));
-        let mut run = bench.queue.begin_run(HW).expect("nobody has it");
+        let mut run = bench.queue.begin_run(HW).expect("it is free");
         bench.submit((0..6).map(far));
         bench.cancel(cookie(4));
         bench.cancel(cookie(1));
@@ -332,7 +332,7 @@ fn an_ask_is_for_what_was_pushed_before_it() {
     for scheduler in registry::ALL {
         let mut bench = queue_of(4, |config| config.scheduler(scheduler));
         bench.submit([far(1)]);
-        let mut run = bench.queue.begin_run(HW).expect("nobody has it");
+        let mut run = bench.queue.begin_run(HW).expect("it is free");
         bench.cancel(cookie(1));
         bench.device.finish(1);
         bench.sub.poll(T0);
@@ -354,7 +354,7 @@ fn a_hundred_at_once_are_given_up() {
     for scheduler in registry::ALL {
         let nomerges = NoMerges::None;
         let mut bench = queue_of(64, |config| Config { nomerges, ..config }.scheduler(scheduler));
-        let run = bench.queue.begin_run(HW).expect("nobody has it");
+        let run = bench.queue.begin_run(HW).expect("it is free");
         bench.submit((0..110).map(far));
         (0..100).rev().for_each(|n| bench.cancel(cookie(n)));
         bench.device.with(|c| c.inline = true);

@@ -53,7 +53,7 @@ fn settle(sub: &mut Submitter<u32>, now: Instant) {
 #[test]
 fn s8_11_whoever_loses_the_race_is_served_when_the_winner_lets_go() {
     let (queue, device, [mut loser]) = queue_for(deadline());
-    let mut winner = queue.begin_run(HW).expect("nobody has it");
+    let mut winner = queue.begin_run(HW).expect("it is free");
     winner.step(T0);
     submit_each(&mut loser, T0, [write(0, 8), write(100, 8)]);
     assert!(queue.begin_run(HW).is_none());
@@ -103,7 +103,7 @@ fn completions_of_submitters_that_take_turns_come_in_order() {
 fn a_submitter_learns_that_the_runner_it_depends_on_gets_no_further() {
     let (queue, device, [mut sub]) = queue_for(deadline());
     let at = |us: u64| T0 + Nanos::from_micros(us);
-    let mut runner = queue.begin_run(HW).expect("nobody has it");
+    let mut runner = queue.begin_run(HW).expect("it is free");
     assert!(!sub.is_held_up(at(0)) && !sub.is_held_up(at(60)), "it waits for nothing");
     submit_each(&mut sub, at(60), [write(0, 8)]);
     sub.poll(at(60));
@@ -414,7 +414,7 @@ fn s16_09_calls_for_a_pass_now_and_later_in_any_order_while_the_runner_is_stalle
         device.with(|c| c.interrupts = true);
         let rt = |sector| Io { ioprio: ioprio(Class::Realtime), ..write(sector, 8) };
         submit_each(&mut sub, T0, [rt(0)]);
-        let mut stalled = queue.begin_run(HW).expect("nobody has it");
+        let mut stalled = queue.begin_run(HW).expect("it is free");
         for call in 0..3 {
             if now_at.contains(&call) {
                 submit_each(&mut sub, T0, [rt(1000 * (call + 1))]);

@@ -383,7 +383,7 @@ fn s16_20_a_queue_may_go_in_the_middle_of_a_sequence() {
     let queue = Queue::new(config).expect("valid");
     let mut sub = queue.submitter().expect("one is free");
     submit_each(&mut sub, T0, [flush(1)]);
-    let run = queue.begin_run(HwQueue(0)).expect("nobody has it");
+    let run = queue.begin_run(HwQueue(0)).expect("it is free");
     device.finish(1);
     sub.poll(T0);
     assert_eq!(ended(&mut sub), []);

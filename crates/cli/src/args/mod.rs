@@ -304,7 +304,7 @@ with neither runtime nor size runs for 10 seconds of virtual time.",
 /// The end before the end, and the exit codes.
 const ENDING: &str = "\
 Ctrl-C ends the runs. What was measured until then is printed and written, and marked as partial: in text and on the \
-page at the top, in JSON as blkmq.partial, in CSV in the last column. A second Ctrl-C ends the command at once. The exit \
+page at the top, in JSON as blkmq.partial, in CSV in the last column. A second Ctrl-C ends the command immediately. The exit \
 code is then 128, as of fio; else 0, 1 for runs that did not go well or results that could not be written, and 2 for a \
 command line that cannot be understood. Results that do not fit on a disk go to standard output.
 

@@ -299,7 +299,7 @@ impl Deadlines {
     #[inline]
     pub(crate) fn end(&mut self, tag: Tag) {
         let entry = &mut self.by_tag[tag.0 as usize];
-        assert!(*entry != AWAY, "tag {} came back and was not at the device", tag.0);
+        assert!(*entry != AWAY, "tag {} was returned and was not at the device", tag.0);
         *entry = AWAY;
     }
 
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "tag 1 came back and was not at the device")]
+    #[should_panic(expected = "tag 1 was returned and was not at the device")]
     fn what_comes_back_was_there() {
         Deadlines::new(2, T).end(Tag(1));
     }

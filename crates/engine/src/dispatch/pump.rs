@@ -293,7 +293,7 @@ impl<P: Send> Pump<P> {
     ) {
         issued.refused = None;
         if hub.lasting.control.is_quiesced() {
-            // These requests precede all others when the queue continues.
+            // The kept requests precede all others when the queue continues.
             self.keep(source);
             return;
         }

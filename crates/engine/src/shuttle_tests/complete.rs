@@ -235,7 +235,7 @@ fn an_ask_comes_late(model: &Model) {
         submitter.flush(now);
     };
     push(&mut submitter, 7, 0);
-    let mut run = queue.begin_run(HwQueue(0)).expect("nobody has it");
+    let mut run = queue.begin_run(HwQueue(0)).expect("it is free");
     push(&mut submitter, 8, 1);
     let runner = thread::spawn(move || {
         run.step(now);
@@ -261,7 +261,7 @@ fn an_ask_comes_late(model: &Model) {
     }
     runner.join().expect("a panic ends the schedule");
     ended.sort_unstable_by_key(|(payload, _)| *payload);
-    assert_eq!(ended[2], (2, Ok(())), "an I/O is gone that nobody asked for");
+    assert_eq!(ended[2], (2, Ok(())), "an I/O is gone without a request for it");
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn shuttle_an_ask_comes_late() {
 }
 
 #[test]
-#[should_panic(expected = "that nobody asked for")]
+#[should_panic(expected = "without a request for it")]
 fn shuttle_planted_an_ask_for_whoever_has_the_cookie() {
     Model { planted: Some(Planted::ForgetsMarks), ..MODEL }.explore(an_ask_comes_late);
 }

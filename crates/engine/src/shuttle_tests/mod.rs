@@ -368,7 +368,7 @@ impl Client {
                 match done.result {
                     Ok(()) => flush::ended(sector),
                     Err(IoError::CANCELLED) => {
-                        assert!(asked.contains(&io), "I/O {io} is gone, that nobody asked for");
+                        assert!(asked.contains(&io), "I/O {io} is gone without a request for it");
                         flush::gave_up(sector);
                     }
                     // The device has reported an error.

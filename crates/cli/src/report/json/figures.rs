@@ -1,5 +1,5 @@
-//! The figures of the document: one kind of transfer of a job, its times, and the classes of completion latency; and
-//! those of queues, which are their groups, and the state shared by the instances of their scheduler.
+//! The figures of the document: one kind of transfer of a job, its times, and the classes of completion latency. The
+//! figures of a queue are its groups, and the state shared by the instances of its scheduler.
 
 use super::super::job::{Direction, JobResult, Latency, Percentile, ratio};
 use super::super::model::Report;

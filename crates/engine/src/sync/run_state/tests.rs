@@ -162,7 +162,7 @@ fn s16_09_three_calls_in_any_order_while_the_worker_is_stalled() {
     for order in orders() {
         // The worker has been notified, or has no work, and does not come.
         let state = idle();
-        assert_eq!(make(&state, &order), 1, "exactly one caller wakes somebody");
+        assert_eq!(make(&state, &order), 1, "exactly one caller wakes a thread");
         assert!(state.due(NOW), "a pass must begin at once");
         assert!(state.try_begin());
         assert!(state.finish());
