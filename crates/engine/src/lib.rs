@@ -92,16 +92,15 @@ pub use dispatch::{
     leaked_bios,
     visit::{Outstanding, Place, QueueTimes},
 };
-pub use elevator::plug::{PLUG_REQUESTS, PLUG_SECTORS};
+pub use elevator::merging::{PLUG_REQUESTS, PLUG_SECTORS};
 pub use groups::{
     Burst, FloorsError, Group, GroupError, GroupSpec, GroupTree, IoMax, IoMaxError, IoTimes, KINDS,
     Latencies, MAX_GROUPS, MAX_WEIGHT, Promise, PromiseError, SlowIo, StatsMode, Wait,
     weight_of_io_weight,
 };
 pub use plan::{
-    AUTO, AutoChoice, AutoReason, DeviceDepth, DeviceDepthError, Plan, PolicyChoice,
+    AUTO, AutoChoice, AutoReason, ConfigNote, DeviceDepth, DeviceDepthError, Plan, PolicyChoice,
     config::{BlockDevice, Config, ConfigError, DeviceQueues, Join, PolicyObserver},
-    notes::ConfigNote,
 };
 pub use queue::{NoSubmitterLeft, Queue};
 pub use reconfiguration::{
@@ -116,15 +115,14 @@ pub use shared::{
     DEFAULT_SUBMITTERS, MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES,
     MIN_NR_REQUESTS, NoMerges, PumpMode, WriteCache,
     duties::{Host, NoHost},
-    hctx::{MAX_TAG_USERS, SharedTags},
-    inflight::{Inflight, Verdict},
+    hctx::{Inflight, MAX_TAG_USERS, SharedTags, Verdict},
     slots::{BioRef, BioTable},
     stats::{
         CancelStats, DeadlineStats, FlushStats, GoalsStatus, LockStats, MergeStats, QueueStats,
     },
 };
 pub use submission::{
-    io::{Completion, Io, Refusal, Refused, Unsubmitted},
+    Completion, Io, Refusal, Refused, Unsubmitted,
     submitter::{Awaited, Submitter},
 };
 pub use trace::{MAX_TRACE_NOTES, Trace, TraceEvent, TraceWhat};

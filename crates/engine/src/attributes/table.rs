@@ -2,8 +2,7 @@
 //! written, the accepted range and its effect on the plan.
 
 use super::{Snapshot, Unit};
-use crate::attributes::value::{Edges, Form, Row, SetNumber, Shown, Words};
-use crate::attributes::{Permission, rows};
+use crate::attributes::{Edges, Form, Permission, Row, SetNumber, Shown, Words, rows};
 use crate::plan::{AUTO, Plan, PolicyChoice};
 use crate::shared::{MAX_DEVICE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS, PumpMode};
 use crate::{DeviceDepth, NoMerges, WriteCache};
@@ -484,7 +483,7 @@ impl Row {
 #[cfg(feature = "compare")]
 pub(super) mod modes {
     use super::{Plan, Row, Words, words};
-    use crate::attributes::value::Shown;
+    use crate::attributes::Shown;
     use crate::shared::modes::accepted;
     use crate::{Access, DispatchMode, InsertMode, KickMode, MergeMode, Modes};
 

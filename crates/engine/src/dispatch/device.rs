@@ -7,7 +7,7 @@
 //! (`spec/framework.md` section 10).
 
 use crate::shared::WriteCache;
-use crate::shared::inflight::Verdict;
+use crate::shared::hctx::Verdict;
 #[cfg(target_os = "linux")]
 use crate::sync::ArcDyn;
 use crate::{BioTable, Inflight};

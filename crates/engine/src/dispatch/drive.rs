@@ -14,7 +14,7 @@ use crate::dispatch::By;
 #[cfg(feature = "compare")]
 use crate::dispatch::compare::locked::Locked;
 use crate::dispatch::{Caller, Engine};
-use crate::elevator::plug::{Own, stage};
+use crate::elevator::merging::{Own, stage};
 use crate::elevator::runner::{Runner, Sent};
 use crate::planted;
 use crate::planted::{Planted, Stop};

@@ -2,9 +2,8 @@
 //! statistics of groups under a policy that keeps none: requests merged and completed, as iostat counts them for a
 //! device.
 
-use super::slot_table::Slots;
 use super::{
-    Chain, Elevator, HwQueue, Inflight, NoMerges, Op, PluggedRequest, RequestId, Tag, merge,
+    Chain, Elevator, HwQueue, Inflight, NoMerges, Op, PluggedRequest, RequestId, Slots, Tag, merge,
 };
 use crate::elevator::Done;
 use blkmq_core::{IoFlags, IoMeta, SECTOR_SIZE};
@@ -199,7 +198,7 @@ impl Elevator {
         id
     }
 
-    /// Like [`pass`](Self::pass), but with a slot that is [counted](super::slot_table::SlotTable::count) already.
+    /// Like [`pass`](Self::pass), but with a slot that is [counted](super::SlotTable::count) already.
     #[inline]
     pub(crate) fn pass_counted(&mut self, io: &PluggedRequest, hw: HwQueue) -> RequestId {
         let id = self.slots.fill(&io.meta);

@@ -7,9 +7,9 @@
 //! The ceilings of a removed group, and its place in the tree, stay for the I/Os that carry its id, until its index is
 //! reused. From then on the id is stale, and I/Os with it are refused.
 
-use super::limits::IoMax;
+use super::IoMax;
 use super::tree::GroupTree;
-use crate::groups::limits::Burst;
+use crate::groups::Burst;
 use crate::groups::tree::MAX_GROUPS;
 use crate::sync::meter::{Booking, Meter, SLACK};
 use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};

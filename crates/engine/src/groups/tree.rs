@@ -1,7 +1,7 @@
 //! [`GroupTree`]: the groups of a queue, parents first, with their weights and limits.
 
-use super::limits::IoMax;
-use crate::groups::limits::Promise;
+use super::IoMax;
+use crate::groups::Promise;
 use crate::sync::GlobalCount;
 use blkmq_core::{GroupId, GroupIndex};
 use blkmq_sched::GroupChange;

@@ -16,7 +16,7 @@ use crate::elevator::Tuning;
 use crate::plan::Plan;
 use crate::plan::config::{ConfigError, Watchers};
 use crate::planted::Planted;
-use crate::reconfiguration::build::{Handover, install};
+use crate::reconfiguration::{Handover, install};
 use crate::submission::Root;
 use crate::sync::{Arc, Ordering, fence};
 use crate::{DeviceShape, planted};

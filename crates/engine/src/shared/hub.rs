@@ -10,13 +10,11 @@ use crate::planted::Planted;
 use crate::shared::common::Common;
 use crate::shared::duties::Duties;
 use crate::shared::follow::Lead;
-use crate::shared::hctx::{Hctx, Membership};
-use crate::shared::inflight::PluggedRequest;
+use crate::shared::hctx::{Hctx, Membership, PluggedRequest};
 #[cfg(feature = "compare")]
 use crate::shared::modes::ShardModes;
 use crate::shared::slots::{Aside, Bio, BioReceiver, BioSender, Credit, Finish};
-use crate::shared::stats::{Board, Prospect};
-use crate::shared::stats::{ElevatorCounters, SubmitterCounters};
+use crate::shared::stats::{Board, ElevatorCounters, Prospect, SubmitterCounters};
 use crate::sync::{
     Alarm, Arc, Attendance, Budget, Control, Mark, Mutex, MutexGuard, Ordering, Pending,
     PoisonError, Producer, Sleepers, fence,
@@ -293,7 +291,7 @@ impl Parts {
     }
 }
 
-/// "Cancel my I/O with this cookie" (`elevator/runner/admission.rs`).
+/// "Cancel my I/O with this cookie" (`elevator/runner.rs`).
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) cookie: u64,

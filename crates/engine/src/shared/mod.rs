@@ -6,7 +6,6 @@ pub(crate) mod duties;
 pub(crate) mod follow;
 pub(crate) mod hctx;
 pub(crate) mod hub;
-pub(crate) mod inflight;
 #[cfg(feature = "compare")]
 pub(crate) mod modes;
 pub(crate) mod slots;

@@ -6,7 +6,7 @@
 //! be combined. `dispatch/compare` implements the kernel's way and the proposals, `dispatch/drive.rs` the way of this
 //! project.
 
-use crate::shared::inflight::PluggedRequest;
+use crate::shared::hctx::PluggedRequest;
 use crate::sync::{AtomicU32, DispatchGate, InsertLists, Ordering};
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;

@@ -30,6 +30,11 @@
 //! there too. At the end of a queue [`BioTable::settle`] checks every payload that is still in its cell. If its token
 //! was returned, or is among the orphans, the payload is dropped. Otherwise the token is unaccounted for, and the
 //! payload is leaked and counted.
+//!
+//! # Finished bios
+//!
+//! Bios of finished requests are sent to their submitter together ([`Finish`]): their tokens are given up, and only
+//! indices remain.
 
 use crate::sync::lines::Lines;
 use crate::sync::{
@@ -37,9 +42,6 @@ use crate::sync::{
 };
 use blkmq_core::{IoError, IoResult, Limits, Op, Owner, Payload, SubmitterId};
 use std::num::NonZeroU32;
-
-mod finish;
-pub(crate) use finish::{Aside, BATCH, Few, Finish};
 
 /// No cell; the value below the bit [`PART`].
 const NIL: u32 = PART - 1;
@@ -595,5 +597,308 @@ impl<P> Iterator for FinishedBios<'_, P> {
     }
 }
 
+/// The most completions gathered for one submitter, and the most tags returned together.
+pub(crate) const BATCH: usize = 32;
+
+/// Up to `N` values in order; `N` is a power of two.
+#[derive(Debug)]
+pub(crate) struct Few<T, const N: usize> {
+    list: [T; N],
+    len: usize,
+}
+
+impl<T: Copy, const N: usize> Few<T, N> {
+    /// An empty list; `filler` fills unused places.
+    pub(crate) fn new(filler: T) -> Self {
+        const { assert!(N.is_power_of_two()) };
+        Self { list: [filler; N], len: 0 }
+    }
+
+    /// Adds a value. The caller must have checked that the list [is not full](Self::is_full).
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        debug_assert!(!self.is_full(), "a list that is full takes nothing");
+        // The remainder avoids a bounds check.
+        self.list[self.len % N] = value;
+        self.len += 1;
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.len == N
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The values, the oldest first.
+    #[inline]
+    pub(crate) fn values(&self) -> &[T] {
+        &self.list[..self.len]
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+}
+
+/// Finished bios of one submitter, gathered to be sent together.
+pub(crate) struct Finish {
+    payloads: Few<u64, BATCH>,
+    table: NonZeroU32,
+}
+
+/// A few finished bios of one submitter, put aside.
+pub(crate) struct Aside {
+    payloads: Few<u64, ASIDE>,
+    table: NonZeroU32,
+}
+
+/// The number of finished bios that makes a send worthwhile.
+const ASIDE: usize = 4;
+
+impl<P> BioTable<P> {
+    /// An empty batch of finished bios.
+    pub(crate) fn finish_batch(&self) -> Finish {
+        Finish { payloads: Few::new(0), table: self.id }
+    }
+
+    /// An empty place for finished bios.
+    pub(crate) fn aside(&self) -> Aside {
+        Aside { payloads: Few::new(0), table: self.id }
+    }
+}
+
+impl Finish {
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.payloads.is_full()
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.payloads.is_empty()
+    }
+
+    /// Returns whether the batch fits into an [`Aside`]. A larger batch is worth a send.
+    #[inline]
+    pub(crate) fn is_small(&self) -> bool {
+        self.payloads.values().len() < ASIDE
+    }
+
+    /// Moves a [small](Self::is_small) batch to `aside`, which is empty.
+    pub(crate) fn put_aside(&mut self, aside: &mut Aside) {
+        assert!(aside.table == self.table && aside.payloads.is_empty(), "a place that is taken");
+        self.payloads.values().iter().for_each(|bio| aside.payloads.push(*bio));
+        self.payloads.clear();
+    }
+
+    /// Moves the bios in `aside` back into an empty batch.
+    pub(crate) fn take_up(&mut self, aside: &mut Aside) {
+        assert!(aside.table == self.table && self.payloads.is_empty(), "a batch of another one");
+        aside.payloads.values().iter().for_each(|bio| self.payloads.push(*bio));
+        aside.payloads.clear();
+    }
+
+    /// Ends a bio that is not chained to others.
+    #[inline]
+    pub(crate) fn push(&mut self, bio: Bio, result: IoResult) {
+        self.payloads.push(bio.into_payload(self.table, result));
+    }
+
+    /// Sends the batch. Returns whether the submitter is parked and must be woken by the caller.
+    #[inline]
+    pub(crate) fn send(&mut self, to: &BioSender) -> bool {
+        assert!(to.table == self.table, "a ring of another queue");
+        let wake = to.ring.push(self.payloads.values());
+        self.payloads.clear();
+        wake
+    }
+}
+
+impl Aside {
+    /// See [`Finish::send`].
+    pub(crate) fn send(&mut self, to: &BioSender) -> bool {
+        assert!(to.table == self.table, "a ring of another queue");
+        let wake = to.ring.push(self.payloads.values());
+        self.payloads.clear();
+        wake
+    }
+}
+
 #[cfg(all(test, not(loom), not(shuttle)))]
-mod tests;
+mod tests {
+    //! Chains, credits, and lost tokens.
+
+    use super::*;
+
+    /// A payload with its own number.
+    #[derive(Clone, PartialEq, Eq, Debug)]
+    struct Of<T>(T);
+
+    impl<T: Send + 'static> Payload for Of<T> {}
+
+    fn table(submitters: u16, depth: u32) -> (BioTable<Of<&'static str>>, Vec<Credit>) {
+        BioTable::new(submitters, depth)
+    }
+
+    fn plain() -> Claim {
+        Claim { sector: 0, sectors: 8, owner: Owner(0), cookie: 7 }
+    }
+
+    fn claim(table: &BioTable<Of<&'static str>>, credit: &mut Credit, name: &'static str) -> Bio {
+        table.claim(credit, plain(), Of(name)).expect("there is credit")
+    }
+
+    #[test]
+    fn a_chain_keeps_its_order_and_comes_apart_again() {
+        let (table, mut credits) = table(2, 2);
+        let [one, two] = &mut credits[..] else { panic!("two submitters") };
+        let mut a = claim(&table, one, "a");
+        let mut b = claim(&table, one, "b");
+        table.append(&mut b, claim(&table, two, "c"));
+        table.append(&mut a, b);
+        table.append(&mut a, claim(&table, two, "d"));
+        let names: Vec<_> = table.iter(&a).map(|bio| bio.payload.0).collect();
+        assert_eq!(names, ["a", "b", "c", "d"]);
+
+        let rings: Vec<_> = [&*one, &*two].map(|credit| table.finish_ring(credit)).into();
+        let mut finish = table.finish_batch();
+        let mut rest = Some(a);
+        while let Some(head) = rest {
+            let (bio, tail) = table.split_first(head);
+            let to = usize::from(table.submitter(&bio).0);
+            finish.push(bio, if to == 0 { Ok(()) } else { Err(IoError::IO) });
+            assert!(!finish.send(&rings[to].0), "nobody is parked");
+            rest = tail;
+        }
+        let mut receivers = rings.into_iter().map(|(_, receiver)| receiver);
+        for (credit, expected) in [(one, ["a", "b"]), (two, ["c", "d"])] {
+            let mut receiver = receivers.next().expect("two rings");
+            assert_eq!(credit.left(), 0);
+            let got: Vec<_> = receiver.finished(&table, credit).collect();
+            assert_eq!(got.iter().map(|bio| bio.payload.0).collect::<Vec<_>>(), expected);
+            assert_eq!(credit.left(), 2);
+            let failed = expected[0] == "c";
+            assert!(got.iter().all(|bio| bio.cookie == 7 && bio.result.is_err() == failed));
+            assert!(got.iter().all(|bio| !bio.part));
+        }
+    }
+
+    #[test]
+    fn a_part_is_known_by_its_place_and_the_next_bio_of_the_cell_is_none() {
+        let (table, mut credits) = table(2, 4);
+        let credit = &mut credits[1];
+        let (sender, mut receiver) = table.finish_ring(credit);
+        let mut finish = table.finish_batch();
+        let whole = claim(&table, credit, "whole");
+        let mut part = claim(&table, credit, "part");
+        assert_eq!(table.mark_part(&mut part), 1, "the second cell of its submitter");
+        finish.push(part, Ok(()));
+        assert!(!finish.send(&sender));
+        assert_eq!(receiver.peek_part(&table), Some(1));
+        let popped = receiver.finished(&table, credit).next().expect("it is finished");
+        assert_eq!((popped.payload, popped.part), (Of("part"), true));
+        assert_eq!(table.place(popped.cell), 1);
+        let again = claim(&table, credit, "again");
+        for bio in [again, whole] {
+            assert_eq!(receiver.peek_part(&table), None);
+            finish.push(bio, Ok(()));
+            assert!(!finish.send(&sender));
+            assert_eq!(receiver.peek_part(&table), None);
+            assert!(!receiver.finished(&table, credit).next().expect("it is finished").part);
+        }
+    }
+
+    #[test]
+    fn without_credit_the_payload_comes_back() {
+        let (table, mut credits) = table(1, 1);
+        let _bio = claim(&table, &mut credits[0], "a");
+        let refused = table.claim(&mut credits[0], plain(), Of("b"));
+        assert_eq!(refused.expect_err("one is out"), Of("b"));
+    }
+
+    #[test]
+    #[should_panic(expected = "a bio token of another queue")]
+    fn a_token_opens_no_cell_of_another_table() {
+        let (one, mut credits) = table(1, 1);
+        let (other, _) = table(1, 1);
+        let bio = claim(&one, &mut credits[0], "x");
+        let _ = other.iter(&bio).count();
+    }
+
+    #[test]
+    fn without_a_payload_two_cells_share_a_line() {
+        assert_eq!(size_of::<UnsafeCell<Cell<()>>>(), 32);
+    }
+
+    #[test]
+    fn a_token_that_is_given_up_is_an_orphan_of_its_table_with_its_chain() {
+        let (table, mut credits) = table(1, 4);
+        let mut head = claim(&table, &mut credits[0], "a");
+        table.append(&mut head, claim(&table, &mut credits[0], "b"));
+        head.orphan();
+        let orphans = table.take_orphans();
+        let names: Vec<_> =
+            orphans.iter().flat_map(|head| table.iter(head).map(|bio| bio.payload.0)).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert!(table.take_orphans().is_empty(), "each is taken up once");
+    }
+
+    #[test]
+    fn payloads_of_tokens_that_are_unaccounted_for_are_leaked_and_no_others() {
+        use std::sync::{Arc, OnceLock};
+        static LEAKED: OnceLock<Arc<u32>> = OnceLock::new();
+        let [ringed, given_up, forgotten] = [1, 2, 3].map(Arc::new);
+        let (mut table, mut credits) = BioTable::new(1, 4);
+        let (sender, receiver) = table.finish_ring(&credits[0]);
+        let mut claim = |payload: &Arc<u32>| {
+            let bio = table.claim(&mut credits[0], plain(), Of(Arc::clone(payload)));
+            bio.expect("there is credit")
+        };
+        let (one, two, three) = (claim(&ringed), claim(&given_up), claim(&forgotten));
+        assert!(!sender.send_one(one, Ok(())));
+        two.orphan();
+        let _ = three;
+        assert_eq!(table.settle([receiver].into_iter()), 1);
+        drop(table);
+        assert_eq!([&ringed, &given_up, &forgotten].map(Arc::strong_count), [1, 1, 2]);
+        // Leaked on purpose. The static keeps it reachable, so that a leak detector reports only other leaks.
+        LEAKED.get_or_init(|| forgotten);
+    }
+
+    #[test]
+    fn a_run_ends_where_the_owner_changes() {
+        let (table, mut credits) = table(1, 8);
+        let owned = |credit: &mut Credit, owner| {
+            let claim = Claim { owner: Owner(owner), ..plain() };
+            table.claim(credit, claim, Of("x")).expect("there is credit")
+        };
+        let mut head = owned(&mut credits[0], 1);
+        for owner in [1, 2, 1] {
+            let behind = owned(&mut credits[0], owner);
+            table.append(&mut head, behind);
+        }
+        assert_eq!(table.first_run(&head), Run { bios: 2, sectors: 16 });
+        let (front, rest) = table.split_at(head, 2);
+        let rest = rest.expect("two are left");
+        assert_eq!((table.iter(&front).count(), table.iter(&rest).count()), (2, 2));
+        assert_eq!(table.first_run(&rest).bios, 1);
+        let (last, none) = table.split_at(rest, 2);
+        assert!(none.is_none() && table.iter(&last).count() == 2);
+    }
+
+    #[test]
+    fn it_holds_what_it_was_given_until_it_is_cleared() {
+        let mut few = Few::<u32, 4>::new(0);
+        assert!(few.is_empty() && few.values().is_empty());
+        (1..=4).for_each(|n| few.push(n));
+        assert!(few.is_full() && few.values() == [1, 2, 3, 4]);
+        few.clear();
+        few.push(9);
+        assert!(!few.is_full() && few.values() == [9]);
+    }
+}

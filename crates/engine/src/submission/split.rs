@@ -5,7 +5,7 @@
 //! to cut; `submitter.rs` pushes the parts. Each part is a separate bio in its own cell, and the code behind the plug
 //! does not know that there are other parts.
 
-use crate::submission::io::{Io, Refusal, Refused};
+use crate::submission::{Io, Refusal, Refused};
 use blkmq_core::{
     IoError, IoFlags, IoResult, Limits, Op, Payload, SECTOR_SIZE, TooScattered, is_list,
 };

@@ -3,14 +3,14 @@
 
 use crate::dispatch::gate::{Entered, Gate, Kept};
 use crate::dispatch::{By, Caller, Engine};
-use crate::elevator::plug::{Own, stage};
+use crate::elevator::merging::{Own, stage};
 use crate::elevator::runner::Runner;
 use crate::planted::Planted;
 use crate::shared::PumpMode;
 use crate::shared::duties::Duties;
 use crate::shared::follow::Look;
+use crate::shared::hctx::PluggedRequest;
 use crate::shared::hub::Shard;
-use crate::shared::inflight::PluggedRequest;
 use crate::shared::modes::{DispatchMode, InsertMode, KickMode, MergeMode};
 use crate::shared::stats::SubmitterCounters;
 use crate::sync::{Kick, LockGuard, Ordering};

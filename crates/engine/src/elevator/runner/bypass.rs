@@ -2,15 +2,14 @@
 //! a policy that holds no request and decides in which order the new ones leave. The requests come alone, in the
 //! caller's plug, or from another submitter's staging.
 
-use super::Runner;
-use super::admission::{PASS_STAGED, ring_of};
+use super::{PASS_STAGED, Runner, ring_of};
 use crate::Inflight;
-use crate::elevator::plug::{Emptied, Plug};
+use crate::elevator::merging::{Emptied, Plug};
 use crate::elevator::runner::{Lane, TAG_BATCH};
 use crate::elevator::{Chain, Elevator};
 use crate::shared::duties::{Duties, Ready};
+use crate::shared::hctx::PluggedRequest;
 use crate::shared::hub::{Hub, Shard};
-use crate::shared::inflight::PluggedRequest;
 use crate::sync::{Consumer, TagBatch};
 use blkmq_core::{HwQueue, Instant, IoMeta, RequestId, SubmitterId, Tag};
 use blkmq_sched::{PLUG, Pick};

@@ -4,10 +4,10 @@ use super::Submitter;
 #[cfg(feature = "compare")]
 use crate::dispatch::compare::locked::Locked;
 use crate::shared::NoMerges;
-use crate::shared::inflight::PluggedRequest;
+use crate::shared::hctx::PluggedRequest;
 use crate::shared::slots::{Bio, Claim};
-use crate::submission::io::{Io, Refusal, Refused};
 use crate::submission::split::is_data_list;
+use crate::submission::{Io, Refusal, Refused};
 use blkmq_core::{
     Deadline, GroupId, GroupIndex, HwQueue, Instant, IoFlags, IoMeta, IoPrio, Limits, Nanos, Op,
     Owner, Payload, SECTOR_SIZE,
