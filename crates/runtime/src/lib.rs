@@ -39,11 +39,9 @@
 
 #![forbid(unsafe_code)]
 
-mod bell;
 mod client;
 mod clock;
 mod control;
-mod group;
 mod placement;
 mod planted;
 mod port;
@@ -54,12 +52,13 @@ mod shuttle_tests;
 mod stall;
 mod submit_error;
 mod waiting;
+
 #[cfg(target_os = "linux")]
 pub use client::outside::{Sleep, wait_any};
 pub use client::{Batch, Blocking, CallError, Canceller, Client, ClientError};
 pub use clock::{Clock, wall_clock_millis};
-pub use control::Changing;
-pub use group::{GroupGuard, GroupOptions};
+pub use control::{Changing, GroupGuard, GroupOptions};
+
 pub use placement::{Placement, available_cpus, bind_thread, numa_nodes, usable_cpus};
 pub use reactor::{Closed, Handle, Permit, Reactor, ReactorError, Reserving, Submitted};
 pub use service::{Service, ServiceError};

@@ -1,10 +1,10 @@
 //! [`Service`]: a running queue. Builds it, starts its threads, and stops both in the right order.
 
-use crate::bell::{ThreadHost, Threads};
 use crate::port::available_cpus;
 use crate::reactor::Launch;
 use crate::stall::{Observer, Settings, Stalls};
 use crate::waiting::PumpThreads;
+use crate::waiting::{ThreadHost, Threads};
 use crate::{Blocking, Client, ClientError, Clock, Placement, Reactor, ReactorError, Waiting};
 use blkmq_core::{Nanos, Payload};
 use blkmq_engine::{

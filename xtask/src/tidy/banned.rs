@@ -187,7 +187,7 @@ mod tests {
         let code = "fn f() { std::thread::spawn(g); }";
         assert_eq!(count("crates/engine/src/queue.rs", code), 1);
         assert_eq!(count("crates/lab/src/world.rs", "fn f() { thread::scope(g); }"), 1);
-        assert_eq!(count("crates/runtime/src/bell.rs", "fn f() { thread::spawn(g); }"), 0);
+        assert_eq!(count("crates/runtime/src/waiting.rs", "fn f() { thread::spawn(g); }"), 0);
         assert_eq!(count("crates/engine/tests/a.rs", code), 0);
         let module = format!("#[cfg(test)]\nmod tests {{ {code} }}");
         assert_eq!(count("crates/engine/src/queue.rs", &module), 0);
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(count("crates/engine/src/queue.rs", code), 1);
         assert_eq!(count("crates/sched/src/none.rs", "use core::sync::atomic::AtomicU32;"), 1);
         assert_eq!(count("crates/engine/src/sync/mod.rs", code), 0);
-        assert_eq!(count("crates/runtime/src/bell.rs", code), 0);
+        assert_eq!(count("crates/runtime/src/waiting.rs", code), 0);
     }
 
     #[test]

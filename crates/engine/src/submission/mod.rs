@@ -1,5 +1,5 @@
 //! From a program to an elevator, and back: the input and output of a [`Submitter`](crate::Submitter), which are I/Os,
-//! completions and refusals. `submitter.rs` and `split.rs` decide when to refuse an I/O.
+//! completions and refusals. `submitter.rs` and `submitter/push.rs` decide when to refuse an I/O.
 //!
 //! Here is the root of a queue: its current engine, and the state of its changes.
 
@@ -18,7 +18,6 @@ use std::fmt;
 use std::ops::Range;
 use sync_wrapper::SyncWrapper;
 
-pub(crate) mod split;
 pub(crate) mod submitter;
 pub(crate) mod throttle;
 

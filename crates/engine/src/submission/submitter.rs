@@ -14,7 +14,6 @@
 //! announced that and has checked for work again. The host decides how a thread sleeps and how it is woken;
 //! `dispatch/mod.rs` decides which thread to wake.
 
-use super::split::Splits;
 use super::throttle::Throttle;
 use crate::dispatch::{Caller, Engine};
 #[cfg(feature = "compare")]
@@ -30,6 +29,7 @@ use crate::sync::{Arc, Ordering, fence, yield_now};
 use crate::{DeviceQueue, planted};
 use blkmq_core::{GroupId, HwQueue, Instant, IoError, IoResult, Nanos, Op, Payload, SubmitterId};
 use crossbeam_utils::CachePadded;
+use push::Splits;
 use push::plain_sizes;
 use std::fmt;
 

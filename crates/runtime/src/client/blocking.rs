@@ -2,9 +2,9 @@
 
 use super::{Client, Summons};
 use crate::SubmitErrorKind;
-use crate::bell::Threads;
 use crate::planted::{self, Planted};
 use crate::port::Mutex;
+use crate::waiting::Threads;
 use blkmq_core::{InSectors, IoError, IoResult, Payload, SubmitterId};
 use blkmq_engine::{Io, Refused};
 use std::fmt;

@@ -12,15 +12,13 @@ mod driver;
 mod handle;
 mod inbox;
 mod shared;
-mod slab;
 mod turn;
 
 pub use handle::{Handle, Permit, Reserving, Submitted};
 
-use crate::bell::Threads;
 use crate::port::thread::{self, JoinHandle};
 use crate::stall::Stalls;
-use crate::waiting::PumpThreads;
+use crate::waiting::{PumpThreads, Threads};
 use crate::{Client, ClientError, Clock, StillHeld, Waiting};
 use blkmq_core::{Nanos, Payload};
 use blkmq_engine::{NoSubmitterLeft, Queue, Submitter};
@@ -396,7 +394,7 @@ mod tests {
         (config.pump, config.depth) = (pump, depth);
         let threads = Threads::new(&config).unwrap();
         let clock = Clock::start();
-        config.host = Box::new(crate::bell::ThreadHost { threads: Arc::clone(&threads), clock });
+        config.host = Box::new(crate::waiting::ThreadHost { threads: Arc::clone(&threads), clock });
         let queue = Queue::new(config).unwrap();
         let start =
             || PumpThreads::start(&queue, 1, clock, &threads, crate::Placement::Anywhere).unwrap();

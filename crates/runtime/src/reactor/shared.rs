@@ -8,9 +8,9 @@
 //! of a worker share a mutex that no other thread takes, and their I/Os stay on that worker.
 
 use super::inbox::{Call, Inbox};
-use crate::bell::Threads;
 use crate::planted::{self, Planted};
 use crate::port::{Mutex, MutexGuard};
+use crate::waiting::Threads;
 use blkmq_core::SubmitterId;
 use std::sync::Arc;
 use std::task::Waker;

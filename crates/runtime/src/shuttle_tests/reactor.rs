@@ -2,8 +2,7 @@
 
 use crate::planted::Planted;
 use crate::port::model::{World, thread, world};
-use crate::shuttle_tests::Kind;
-use crate::shuttle_tests::{Load, Model, SLEEPY, Stage, io};
+use crate::shuttle_tests::{Kind, Load, Model, SLEEPY, Stage, io};
 use crate::{Handle, Service, Submitted};
 use blkmq_core::{Instant, IoError, Nanos};
 use blkmq_device::{MachineShape, registry};

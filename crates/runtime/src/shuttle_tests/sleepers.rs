@@ -6,8 +6,7 @@
 use crate::planted::Planted;
 use crate::port::model::thread;
 use crate::port::poll;
-use crate::shuttle_tests::{Fault, Kind};
-use crate::shuttle_tests::{Load, Model, io};
+use crate::shuttle_tests::{Fault, Kind, Load, Model, io};
 use crate::{Client, Sleep, wait_any};
 use blkmq_core::{Instant, Nanos};
 use blkmq_engine::{Completion, PumpMode};
