@@ -20,10 +20,13 @@ use crate::shared::stats::ElevatorCounters;
 use crate::sync::{Arc, Consumer};
 use crate::trace::Tap;
 use crate::{BioTable, Inflight, StatsMode, WriteCache, planted};
-use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SubmitterId, Tag};
+use blkmq_core::{
+    HwQueue, Instant, IoFlags, IoMeta, Limits, Op, RequestId, SECTOR_SIZE, SubmitterId, Tag,
+};
 use blkmq_sched::goals::Member;
 use blkmq_sched::{
-    At, Bypass, Cx, Done, Facts, GroupChange, Grown, Pick, Requests, Scheduler, Used,
+    About, At, Bypass, Cx, Done, Event, Facts, GroupChange, Grown, Pick, Requests, Scheduler,
+    StatsLevel, Used,
 };
 use crossbeam_utils::CachePadded;
 use flush::FlushQueues;
@@ -32,7 +35,6 @@ use merge::{Kind, MergeIndex};
 use std::collections::VecDeque;
 use watch::{FastPath, InElevator, Watch};
 
-mod bypass;
 pub(crate) mod flush;
 pub(crate) mod lobby;
 pub(crate) mod merge;
@@ -111,7 +113,7 @@ impl Elevator {
         Self {
             fast: FastPath::of(&config, &facts, watch.as_deref(), &lobby),
             facts,
-            counts_groups: bypass::counts(&facts, env.level()),
+            counts_groups: counts(&facts, env.level()),
             until_sample: 1,
             some_ended: false,
             watch,
@@ -176,7 +178,7 @@ impl Elevator {
         }
         self.facts = facts(&*self.policy, &self.config);
         self.env.set_stats(tuning.stats);
-        self.counts_groups = bypass::counts(&self.facts, tuning.stats.level);
+        self.counts_groups = counts(&self.facts, tuning.stats.level);
         self.regroup(&tuning.regroup);
         if let Some(watch) = &mut self.watch {
             watch.tune_goals(&tuning.members, self.facts.capacity);
@@ -827,4 +829,45 @@ pub(crate) enum Tapping {
     End,
     /// Another trace begins.
     Begin(Tap),
+}
+
+/// Returns whether the elevator counts the events of groups, for a policy with these properties at this level.
+fn counts(facts: &Facts, level: StatsLevel) -> bool {
+    level > StatsLevel::Off && !facts.notes_groups
+}
+
+/// The group of an I/O, its direction, and whether its submitter waits for it, by bfq's rule.
+#[inline]
+fn about(meta: &IoMeta) -> About {
+    let waits = meta.flags.intersects(IoFlags::SYNC | IoFlags::FUA | IoFlags::PREFLUSH);
+    About::new(meta.group, meta.op, waits)
+}
+
+/// The statistics of groups under a policy that keeps none: requests merged and completed, as iostat counts them for a
+/// device.
+impl Elevator {
+    /// Counts a request that has joined another.
+    #[inline]
+    fn count_merged(&mut self, meta: &IoMeta) {
+        if self.counts_groups {
+            self.slots.cx(&self.env).note(about(meta), Event::Merged);
+        }
+    }
+
+    /// Counts a finished request in one step: its pick is not counted separately.
+    #[inline]
+    fn count_done(&mut self, done: &Done) {
+        if self.counts_groups {
+            self.count_whole(done);
+        }
+    }
+
+    #[inline(never)]
+    fn count_whole(&mut self, done: &Done) {
+        let meta = self.slots.requests.get(done.rq);
+        let bytes = meta.sectors.saturating_mul(SECTOR_SIZE);
+        let wait = done.issued.since(meta.arrived);
+        let service = done.completed.since(done.issued);
+        self.env.count_whole(about(meta), bytes, wait, service);
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A pass takes back finished requests, admits staged requests of every submitter, takes the caller's own plug
 //! straight in, and fills the outboxes in the elevator's order. It makes no system call and does a bounded amount of
-//! work, and leaves duties to its caller. `dispatch/drive.rs` decides which thread makes how many passes.
+//! work, and leaves duties to its caller. `dispatch/mod.rs` decides which thread makes how many passes.
 //!
 //! # Admission
 //!

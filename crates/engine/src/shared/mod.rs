@@ -3,7 +3,6 @@
 
 pub(crate) mod common;
 pub(crate) mod duties;
-pub(crate) mod follow;
 pub(crate) mod hctx;
 pub(crate) mod hub;
 #[cfg(feature = "compare")]

@@ -3,7 +3,7 @@
 //!
 //! In the kernel there is a lock for each merge attempt, each inserted plug and each dispatched request, and a wake-up
 //! for each kick. `spec/history.md`, sections 1 to 3, describes the proposals. [`Modes::settle`] says which choices can
-//! be combined. `dispatch/compare` implements the kernel's way and the proposals, `dispatch/drive.rs` the way of this
+//! be combined. `dispatch/compare` implements the kernel's way and the proposals, `dispatch/mod.rs` the way of this
 //! project.
 
 use crate::shared::hctx::PluggedRequest;

@@ -2,7 +2,7 @@
 //!
 //! The sleepers are a parked submitter, a client beside a pump thread per hardware queue, one with a lane of its own to
 //! the device, and an elevator that waits for a budget, a tag or a token that another one returns. The leader of an
-//! elevator may stop and leave at any moment (`shared/follow.rs`), and a thread may lose its CPU between two steps
+//! elevator may stop and leave at any moment (`shared/hub.rs`), and a thread may lose its CPU between two steps
 //! (decision 0025), without stranding an I/O.
 
 use crate::planted::{Planted, Stop};

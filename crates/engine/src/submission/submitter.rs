@@ -20,7 +20,7 @@ use crate::dispatch::{Caller, Engine};
 use crate::elevator::merging::stage;
 use crate::elevator::merging::{Own, PLUG_REQUESTS, Plug};
 use crate::planted::Planted;
-use crate::shared::follow::Follow;
+use crate::shared::hub::Follow;
 use crate::shared::hub::{Ask, Parts, Shard};
 use crate::shared::slots::Popped;
 use crate::shared::stats::SubmitterCounters;

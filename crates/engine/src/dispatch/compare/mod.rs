@@ -13,7 +13,7 @@
 //! | access | every thread dispatches | one thread at a time: `sync/dispatch_gate.rs`, asked in `Locked::collect` |
 //! | kick | each kick wakes | a flag: `sync/delayed_work.rs`, behind every gate (`gate.rs`) |
 //!
-//! The combining elevator, which replaces all of this, is in `dispatch/drive.rs` and `elevator/runner.rs`. The two
+//! The combining elevator, which replaces all of this, is in `dispatch/mod.rs` and `elevator/runner.rs`. The two
 //! share only the code behind the gates. This folder is compiled only with the feature `compare`, and so are the hooks
 //! by which drivers in virtual time delay a thread ([`Run`]).
 //!

@@ -1,18 +1,18 @@
 //! The short ways of new requests into the outbox (decision 0017): past a policy that only keeps the order, and through
 //! a policy that holds no request and decides in which order the new ones leave. The requests come alone, in the
-//! caller's plug, or from another submitter's staging.
+//! caller's plug, or from another submitter's staging. Each takes a slot, and uses nothing else of the elevator.
 
 use super::{PASS_STAGED, Runner, ring_of};
 use crate::Inflight;
 use crate::elevator::merging::{Emptied, Plug};
 use crate::elevator::runner::{Lane, TAG_BATCH};
-use crate::elevator::{Chain, Elevator};
+use crate::elevator::{Chain, Elevator, NoMerges, Op, Slots, merge};
 use crate::shared::duties::{Duties, Ready};
 use crate::shared::hctx::PluggedRequest;
 use crate::shared::hub::{Hub, Shard};
 use crate::sync::{Consumer, TagBatch};
 use blkmq_core::{HwQueue, Instant, IoMeta, RequestId, SubmitterId, Tag};
-use blkmq_sched::{PLUG, Pick};
+use blkmq_sched::{Admission, At, Bypass, Fresh, PLUG, Pick};
 use std::borrow::Borrow;
 
 /// The result of a pass for a request that came alone.
@@ -188,7 +188,7 @@ impl Runner {
 
     /// The lane by which requests of `id` leave an elevator with short ways: its own, or the only one.
     #[inline]
-    pub(super) fn lane_of<P>(&self, hub: &Hub<P>, id: SubmitterId) -> HwQueue {
+    fn lane_of<P>(&self, hub: &Hub<P>, id: SubmitterId) -> HwQueue {
         HwQueue(if hub.has_owners() { id.0 } else { self.first_hw })
     }
 
@@ -296,7 +296,7 @@ impl Line for Emptied<'_> {
 }
 
 /// The oldest requests that a submitter has staged.
-pub(super) struct Portion<'a> {
+struct Portion<'a> {
     ring: &'a mut Consumer<PluggedRequest>,
     left: u32,
 }
@@ -326,7 +326,7 @@ impl<'a> Portion<'a> {
     /// # Panics
     /// If none is left.
     #[inline]
-    pub(super) fn take_whole(&mut self) -> PluggedRequest {
+    fn take_whole(&mut self) -> PluggedRequest {
         self.left -= 1;
         self.ring.take()
     }
@@ -370,7 +370,7 @@ impl Places {
 }
 
 /// The parts of a runner by which requests leave.
-pub(super) struct Exit<'a, P> {
+struct Exit<'a, P> {
     pub(super) elevator: &'a mut Elevator,
     pub(super) lanes: &'a mut [Lane],
     pub(super) unused: &'a mut Vec<Tag>,
@@ -385,7 +385,7 @@ pub(super) struct Exit<'a, P> {
 impl<P> Exit<'_, P> {
     /// Sends the first requests of `line` past the policy, as far as there are slots and tags. Returns how many.
     #[inline(always)]
-    pub(super) fn send_all(self, line: &mut impl Line, ready: &mut Ready) -> u32 {
+    fn send_all(self, line: &mut impl Line, ready: &mut Ready) -> u32 {
         let Self { elevator, lanes, hub, hw, by, .. } = self;
         let lane = &mut lanes[usize::from(by.0 - hw.0)];
         let hctx = hub.hctx(by);
@@ -479,4 +479,226 @@ fn publish(elevator: &Elevator, lane: &mut Lane, sent: u32) {
     elevator.counters.inserted.add(sent.into());
     elevator.counters.dispatched.add(sent.into());
     elevator.counters.batches.add(1);
+}
+
+impl Elevator {
+    /// Returns whether a new I/O may take a short way. False if it would overtake a request that is held, that waits
+    /// for a slot by group, or that is in a flush sequence. Also false while requests are traced, need a budget, or are
+    /// held back for a latency goal.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.fast.is_short
+            && self.slots.held == 0
+            && self.flushes.is_empty()
+            && self.lobby.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn takes_budgets(&self) -> bool {
+        self.fast.takes_budgets
+    }
+
+    /// Returns whether all I/Os of a plug may pass. If false, only an I/O that comes alone may pass.
+    #[inline]
+    fn may_bypass(&self) -> bool {
+        self.facts.bypass != Bypass::Never
+    }
+
+    /// Gives a slot to an I/O that comes alone, and passes it to the policy. Returns its id, and the policy's pick, or
+    /// `None` if the policy has issued the request without holding it.
+    #[inline]
+    fn admit_alone(&mut self, io: &PluggedRequest, hw: HwQueue) -> (RequestId, Option<Pick>) {
+        let id = self.slots.take(&io.meta);
+        self.note_passed(id, io.bios);
+        let cx = self.slots.cx(&self.env);
+        let policy = &mut self.policy;
+        let fresh = Fresh { rqs: &[id], hw, used: None };
+        let admission = self.env.for_one(|| match policy.admit(&cx, &fresh, &mut [0]) {
+            Admission::Refused => {
+                policy.insert(&cx, id, At::Tail);
+                Admission::of_one(id, policy.pick(&cx, hw))
+            }
+            admission => admission,
+        });
+        match admission {
+            Admission::Held(pick) => (id, Some(pick)),
+            Admission::Issued | Admission::Refused => (id, None),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn takes_plugs(&self) -> bool {
+        self.facts.takes_plugs
+    }
+
+    /// Returns the slots that `ios` need to pass together. `None` if slots are missing, if an I/O needs a flush
+    /// sequence, if two of them could merge, or if they are not all reads or all writes. A policy that limits slots is
+    /// asked later, by [`admit_plug`](Self::admit_plug).
+    fn lets_all_pass<'a>(
+        &self,
+        ios: impl ExactSizeIterator<Item = &'a PluggedRequest> + Clone,
+    ) -> Option<Slots> {
+        let used = self.slots.used(self.slots.first_hw);
+        let room = self.slots.room();
+        let PluggedRequest { meta: first, .. } = ios.clone().next()?;
+        if used.all as usize + ios.len() > self.config.nr_requests as usize
+            || ios.len() > room
+            || !matches!(first.op, Op::Read | Op::Write)
+        {
+            return None;
+        }
+        let mut slots = Slots::default();
+        for PluggedRequest { meta, .. } in ios.clone() {
+            slots.add(meta);
+            if meta.op != first.op || meta.flags.intersects(self.sequenced) {
+                return None;
+            }
+        }
+        let below = slots.limited == 0 || used.limited + slots.limited <= self.async_depth;
+        (below && self.are_apart(ios)).then_some(slots)
+    }
+
+    /// Returns whether none of `ios` may merge with another one.
+    #[inline]
+    pub(crate) fn are_apart<'a>(
+        &self,
+        ios: impl ExactSizeIterator<Item = &'a PluggedRequest> + Clone,
+    ) -> bool {
+        self.config.nomerges == NoMerges::None || merge::are_apart(ios.map(|io| &io.meta))
+    }
+
+    /// Gives `slots` to I/Os that may pass together, and passes the I/Os to the policy, to leave by `hw`. Writes their
+    /// ids and their order to `ids` and `order`. Returns whether the policy issues all of them. If not, their slots are
+    /// free again.
+    pub(crate) fn admit_plug<'a>(
+        &mut self,
+        ios: impl ExactSizeIterator<Item = &'a PluggedRequest> + Clone,
+        slots: Slots,
+        hw: HwQueue,
+        ids: &mut [RequestId],
+        order: &mut [u8],
+    ) -> bool {
+        let first_hw = self.slots.first_hw;
+        let used = *self.slots.used(first_hw);
+        self.slots.count(first_hw, slots);
+        for (id, io) in ids.iter_mut().zip(ios.clone()) {
+            *id = self.slots.fill(&io.meta);
+        }
+        let cx = self.slots.cx(&self.env);
+        match self.policy.admit(&cx, &Fresh { rqs: ids, hw, used: Some(used) }, order) {
+            Admission::Issued => {}
+            Admission::Refused => {
+                ids.iter().for_each(|id| self.slots.free(*id));
+                return false;
+            }
+            Admission::Held(_) => panic!("a policy holds requests that are issued or refused"),
+        }
+        for (id, io) in ids.iter().zip(ios) {
+            self.note_passed(*id, io.bios);
+        }
+        true
+    }
+
+    /// Turns the I/O of [`admit_alone`](Self::admit_alone), which the policy has picked, into a token for the device.
+    #[inline]
+    fn picked_token(&self, io: PluggedRequest, id: RequestId, hw: HwQueue, tag: Tag) -> Inflight {
+        let PluggedRequest { meta, bio, bios } = io;
+        let chain = Chain { head: bio, bios, retries: 0 };
+        Inflight::new(chain, id, tag, hw, self.slots.now, &meta, self.env.picked())
+    }
+
+    /// Stores the I/O of [`admit_alone`](Self::admit_alone), which the policy holds and has not picked.
+    #[inline(never)]
+    pub(crate) fn keep(&mut self, io: PluggedRequest, id: RequestId) {
+        self.env.unpicked();
+        let PluggedRequest { meta, bio, bios } = io;
+        self.slots.put_chain(id, Chain { head: bio, bios, retries: 0 });
+        self.hold(id);
+        self.index_held(id, &meta);
+    }
+
+    /// Returns whether an I/O may bypass the policy. False if there is no slot for it, or if it needs a flush sequence.
+    #[inline]
+    fn lets_pass(&self, meta: &IoMeta) -> bool {
+        meta.op != Op::Flush && !meta.flags.intersects(self.sequenced) && self.has_slot_for(meta)
+    }
+
+    /// Returns the slots for as many of the first `ios` as [may pass](Self::lets_pass) together, at most `most`. All of
+    /// `ios` are of one hardware queue.
+    #[inline(always)]
+    pub(crate) fn passing<'a>(
+        &self,
+        ios: impl Iterator<Item = &'a PluggedRequest> + Clone,
+        most: u32,
+    ) -> Slots {
+        let mut slots = Slots::default();
+        let Some(PluggedRequest { meta: first, .. }) = ios.clone().next() else { return slots };
+        let used = self.slots.used(first.hw);
+        let free = self.slots.room() as u32;
+        let mut room = self.config.nr_requests.saturating_sub(used.all).min(free).min(most);
+        if self.fast.limits_slots && room > 0 {
+            room = u32::from(self.admits(first, *used));
+        }
+        for PluggedRequest { meta, .. } in ios.take(room as usize) {
+            let takes_data = meta.op != Op::Flush && !meta.flags.intersects(self.sequenced);
+            let below = meta.is_sync_read() || used.limited + slots.limited < self.async_depth;
+            if !(takes_data && below) {
+                break;
+            }
+            slots.add(meta);
+        }
+        slots
+    }
+
+    /// Gives a slot to an I/O that [may pass](Self::lets_pass).
+    #[inline]
+    pub(crate) fn pass(&mut self, io: &PluggedRequest, hw: HwQueue) -> RequestId {
+        let id = self.slots.take(&io.meta);
+        if self.fast.notes_passing {
+            self.note_passing(id, io.bios, hw);
+        }
+        id
+    }
+
+    /// Like [`pass`](Self::pass), but with a slot that is [counted](super::SlotTable::count) already.
+    #[inline]
+    fn pass_counted(&mut self, io: &PluggedRequest, hw: HwQueue) -> RequestId {
+        let id = self.slots.fill(&io.meta);
+        if self.fast.notes_passing {
+            self.note_passing(id, io.bios, hw);
+        }
+        id
+    }
+
+    /// Out of line: as a rule there is nothing to note.
+    #[inline(never)]
+    fn note_passing(&mut self, id: RequestId, bios: u32, hw: HwQueue) {
+        if self.facts.bypass == Bypass::Told {
+            self.policy.passed(&self.slots.cx(&self.env), id, hw);
+        }
+        self.note_passed(id, bios);
+    }
+
+    /// Notes a request that leaves immediately.
+    #[inline]
+    fn note_passed(&mut self, id: RequestId, bios: u32) {
+        if self.fast.notes_requests
+            && let Some(watch) = &mut self.watch
+        {
+            watch.passed(&self.slots, id, bios);
+        }
+    }
+
+    /// Turns the I/O of [`pass`](Self::pass) or [`pass_counted`](Self::pass_counted) into a token for the device.
+    #[inline]
+    pub(crate) fn token(
+        &self,
+        meta: &IoMeta,
+        chain: Chain,
+        id: RequestId,
+        hw: HwQueue,
+        tag: Tag,
+    ) -> Inflight {
+        Inflight::new(chain, id, tag, hw, self.slots.now, meta, None)
+    }
 }
