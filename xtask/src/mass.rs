@@ -27,7 +27,7 @@ const KIT: [&str; 6] = [
     "crates/engine/src/planted.rs",
     "crates/sched/src/testkit/",
     "crates/blkmq/src/testkit.rs",
-    "crates/device/src/contract/",
+    "crates/device/src/contract.rs",
     "fuzz/",
     "planted/",
 ];

@@ -16,7 +16,7 @@
 //! changed or has no effect is reported in a note; an invalid one is an error.
 
 use crate::basics::{self, Basics, clamp, parameter};
-use crate::description::{About, Argument, Description, Parts};
+use crate::basics::{About, Argument, Description, Parts};
 use crate::{Answer, ArrivalLog, DeviceError, MachineShape, ParamError, Parameter};
 use blkmq_core::{
     Given, Instant, IoError, IoResult, Limits, Nanos, Op, PairError, Rng, SECTOR_SIZE, Unit,
@@ -481,7 +481,7 @@ const GCP_PD: Terms = Terms {
 mod tests {
     use super::PARAMETERS;
     use super::*;
-    use crate::device::Model;
+    use crate::Model;
     use crate::{Device, registry};
 
     const HOST: MachineShape = MachineShape { cpus: 4, nodes: 2 };

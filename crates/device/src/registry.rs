@@ -1,10 +1,9 @@
 //! All devices by name; and [`Around`], faults around a device that is not in the registry.
 
-use crate::description::About;
-pub use crate::description::{Argument, Description, Pair};
-use crate::device::Model;
+use crate::basics::About;
+pub use crate::basics::{Argument, Description, Pair};
 use crate::faults::FaultsParams;
-use crate::{Device, DeviceError, MachineShape, Parameter};
+use crate::{Device, DeviceError, MachineShape, Model, Parameter};
 use crate::{cloud, disk, faults, flash, memory, null};
 use std::fmt;
 

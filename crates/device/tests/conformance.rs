@@ -1,7 +1,7 @@
 //! Every device of the registry passes the conformance suite, with its defaults and with parameters drawn from a seed;
 //! and the checks can fail: tests plant bugs in a device, which the witness must detect.
 
-use crate::common::{described, device, null};
+use crate::{described, device, null};
 use blkmq_core::{Instant, Nanos, Op, Rng, Tag};
 use blkmq_device::contract::{self, Checked, Outcome, Rig};
 use blkmq_device::registry::{self, Argument};

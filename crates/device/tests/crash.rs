@@ -8,8 +8,7 @@
 //! or misplaced. The application knows nothing about caches and flush sequences, only the I/Os that it sent, their
 //! acknowledgements, and the durability that these promise.
 
-use super::common::{Stamp, read_stamp, stamp};
-use crate::common::{Disk, described, device};
+use crate::{Disk, Stamp, described, device, read_stamp, stamp};
 use blkmq_core::{Buffer, Instant, IoError, IoFlags, Nanos, Op, Rng};
 use blkmq_device::Device;
 use blkmq_engine::{

@@ -1,6 +1,6 @@
 //! Faults around other devices: each kind of fault separately, and the conformance of all kinds together.
 
-use crate::common::{Disk, described, rig};
+use crate::{Disk, described, rig};
 use blkmq_core::{Instant, IoError, IoResult, Nanos, Op, Rng};
 use blkmq_device::Device;
 use blkmq_device::contract::{self, Outcome, Rig};

@@ -1,7 +1,7 @@
 //! The costs modelled by the flash device, each separately, on devices small enough for manual calculation: buffer,
 //! link, flushes, suspension, retries and discards; and the device's parameters.
 
-use crate::common::{Disk, HOST, Job, device, rig, unmerged};
+use crate::{Disk, HOST, Job, device, rig, unmerged};
 use blkmq_core::{Instant, IoFlags, Nanos, Op};
 use blkmq_device::contract::Rig;
 use blkmq_device::{Activity, Device, MachineShape, registry};

@@ -6,7 +6,7 @@
 //! requests are dispatched one at a time under a lock, as in the kernel, they can differ, which a test shows with a
 //! thread that is stopped between its pick and its issue.
 
-use crate::common::{Event, events, null, observed, rig, unmerged};
+use crate::{Event, events, null, observed, rig, unmerged};
 use blkmq_core::{HwQueue, Instant, IoFlags, Nanos, Op, Rng, SubmitterId};
 use blkmq_device::contract::{Checked, Rig};
 use blkmq_device::{Arrival, Device};

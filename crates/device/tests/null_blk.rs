@@ -2,7 +2,7 @@
 //! 7 and 9 need stored data; the memory device is tested for them, and against its page: contents, bad blocks, cache.
 //! `crash.rs` tests power cuts.
 
-use crate::common::{Disk, HOST, device, null, rig, stamp, unmerged};
+use crate::{Disk, HOST, device, null, rig, stamp, unmerged};
 use blkmq_core::{
     Buffer, HwQueue, Instant, IoError, IoFlags, IoResult, Nanos, Op, Owner, Payload, Rng, Tag,
 };

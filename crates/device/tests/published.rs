@@ -1,8 +1,8 @@
-//! Devices compared with the published figures of what they model: the presets of the flash device, each point within 15 %
-//! unless it is marked as out of reach; the drives of the disk device; and the limits of the modelled cloud disks. The tables
-//! on the pages of the devices (`doc/flash.md`, `doc/disk.md`) agree with the measurements made here.
+//! Devices compared with the published figures of what they model: the presets of the flash device, each point within
+//! 15 % unless it is marked as out of reach; the drives of the disk device; and the limits of the modelled cloud disks.
+//! The tables on the pages of the devices (`doc/flash.md`, `doc/disk.md`) agree with the measurements made here.
 
-use crate::common::{self, Job, Measured, described, device, run_beside};
+use crate::{Job, Measured, described, device, run_beside};
 use blkmq_core::{Instant, Nanos, Op, Rng};
 use blkmq_device::contract::Rig;
 use blkmq_device::{Activity, registry};
@@ -153,7 +153,7 @@ fn check(preset: &str, points: &[Point]) {
 /// The commits per second of a process that repeatedly writes 4 KiB and flushes, and the reads per second of a
 /// concurrent process at depth 1 if `reads`. Takes 2 s of virtual time.
 fn commits(text: &str, reads: bool) -> (u64, u64) {
-    let mut rig = common::rig(&device("flash", &format!("submit_queues=1,{text}")));
+    let mut rig = crate::rig(&device("flash", &format!("submit_queues=1,{text}")));
     let (mut rng, end) = (Rng::new(1), Instant::from_nanos(2_000_000_000));
     let mut place = || rng.below(1 << 18) * 8;
     let (mut counts, mut under_way) = ([0, 0], [None; 2]);
@@ -213,7 +213,7 @@ fn flushes_are_compared_with_measured_drives() {
 /// The time in milliseconds of discards of 4 GB in total, 4 MiB each, with a full queue.
 fn discarded(text: &str) -> u64 {
     const EACH: u32 = 8192;
-    let mut rig = common::rig(&device("flash", &format!("preset=sata,{text}")));
+    let mut rig = crate::rig(&device("flash", &format!("preset=sata,{text}")));
     for nth in 0..4_000_000_000 / 512 / u64::from(EACH) {
         while rig.in_flight() == 32 {
             rig.now = rig.now.max(rig.next_deadline().expect("something will end"));
@@ -247,7 +247,7 @@ fn discards_and_steady_writes_are_compared_with_other_drives() {
 /// The rate of sequential writes in the last tenth of 16 GiB, in percent of that in the first tenth.
 fn kept(text: &str) -> u64 {
     let mut rig =
-        common::rig(&device("flash", &format!("preset=nvme-client,submit_queues=1,{text}")));
+        crate::rig(&device("flash", &format!("preset=nvme-client,submit_queues=1,{text}")));
     let (count, sectors) = (131_072, 256);
     let mut marks = Vec::new();
     for nth in 0..count {

@@ -8,8 +8,7 @@
 //! `BLKMQ_STRESS_IOS` is the number of I/Os of each combination. `cargo xtask soak` runs more than the default, and
 //! acceptance ten million.
 
-use crate::common;
-
+use crate::null;
 use blkmq_core::{HwQueue, Instant, Nanos, Op, Owner, Rng, SubmitterId, Tag};
 use blkmq_device::null::DEV_RESOURCE_DELAY;
 use blkmq_engine::{
@@ -17,7 +16,6 @@ use blkmq_engine::{
     Inflight, InsertMode, Io, KickMode, MergeMode, Modes, Queue, QueueStats, Submitter,
 };
 use blkmq_sched::{Factory, registry};
-use common::null;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 

@@ -9,8 +9,7 @@
 //! Cached data passes the interface one command at a time. Data from or to the medium passes it while it is read or
 //! written: the speed of the interface matters only if it is lower than that of the medium.
 
-use super::geometry::Track;
-use super::mechanics::{Access, Estimate, Mechanics, Target};
+use super::mechanics::{Access, Estimate, Mechanics, Target, Track};
 use blkmq_core::{Instant, IoError, IoResult, Nanos, SECTOR_SIZE};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -100,7 +99,7 @@ impl Commands {
     pub(super) fn take_read_within(&mut self, range: &Range<u64>) -> Option<Waiting> {
         let is_within = |waiting: &Waiting| {
             let Command { kind, range: asked, .. } = &waiting.command;
-            *kind == Kind::Read && super::read_ahead::covers(range, asked)
+            *kind == Kind::Read && super::caches::covers(range, asked)
         };
         self.list.iter().position(is_within).map(|index| self.take(index))
     }

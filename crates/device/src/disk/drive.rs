@@ -8,12 +8,10 @@
 //! mean interval and one and a half. A recalibration while the arm is idle delays only commands that arrive before it
 //! ends.
 
+use super::caches::{Candidate, HasRead, ReadAhead, Want, WriteBack};
 use super::commands::{Answers, Choice, Command, Commands, Kind, Waiting};
-use super::geometry::Track;
-use super::mechanics::{Access, Mechanics, Passage};
+use super::mechanics::{Access, Mechanics, Passage, Track};
 use super::params::DiskParams;
-use super::read_ahead::{HasRead, ReadAhead};
-use super::write_back::{Candidate, Want, WriteBack};
 use crate::memory::BadBlocks;
 use crate::{Activity, OccupancyLog, Span};
 use blkmq_core::{Instant, IoError, IoResult, Nanos, Rng};
@@ -361,7 +359,7 @@ struct Stalls {
 
 impl Stalls {
     /// Creates recalibrations at `interval` on average, which take `takes` each.
-    pub(super) fn new(interval: Nanos, takes: Nanos, seed: u64) -> Self {
+    fn new(interval: Nanos, takes: Nanos, seed: u64) -> Self {
         let mut stalls = Self { next: Instant::ZERO, interval, takes, rng: Rng::new(seed) };
         stalls.draw(Instant::ZERO);
         stalls
@@ -373,7 +371,7 @@ impl Stalls {
 
     /// Called when the arm, idle since `since`, is needed at `at`. Returns the end of a recalibration in progress at
     /// that time, if there is one.
-    pub(super) fn strike(&mut self, since: Instant, at: Instant) -> Option<Instant> {
+    fn strike(&mut self, since: Instant, at: Instant) -> Option<Instant> {
         if self.next > at {
             return None;
         }

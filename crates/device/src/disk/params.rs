@@ -5,8 +5,7 @@
 //! not published are marked. The preset is applied first, wherever it stands: every other parameter overrides one of
 //! its figures. A value that is changed or has no effect is reported in a note; an invalid one is an error.
 
-use super::geometry::{TRACK_SECTORS, Tracks};
-use super::mechanics::{Figures, Mechanics, SeekTimes};
+use super::mechanics::{Figures, Mechanics, SeekTimes, TRACK_SECTORS, Tracks};
 use crate::basics::{self, Basics, clamp, parameter};
 use crate::memory::BadBlocks;
 use crate::{ParamError, Parameter};

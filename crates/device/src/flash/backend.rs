@@ -1,22 +1,25 @@
-//! The backend: the state shared by all hardware queues of a flash device, its controller, its event loop, and the
-//! commands of the host: reads are mapped and sent to dies, writes go into the buffer, flushes wait until the buffer is
-//! empty, discards unmap units.
+//! The backend: the state shared by all hardware queues of a flash device, its controller, its event loop, the commands
+//! of the host, and the operations of dies and channels.
+//!
+//! Reads are mapped and sent to dies, writes go into the buffer, flushes wait until the buffer is empty, discards unmap
+//! units. Dies and channels go step by step: sense and send, receive and program, suspend and resume; in the
+//! background, rows of the write buffer go to dies, and garbage is collected. A row goes to the next idle die, so that
+//! a slow die delays no other. `die.rs` chooses the next operation of a die, `reclaim.rs` the garbage to collect.
 //!
 //! The caller passes the time; the backend handles every event that is due, in order, each at its own time, so that a
-//! late call gives the same result. `dies.rs` drives dies and channels and does background work.
+//! late call gives the same result.
 //!
 //! The next event is the earliest of a timer for each die and each channel, in a tournament tree of fixed size. Setting
 //! a timer is O(log n), finding the first is O(1), without allocation. Of two simultaneous timers the one with the
 //! lower number is first, so that a run repeats.
 
-use super::buffer::Buffer;
-use super::die::{Channel, Die};
-use super::ftl::{FlashStats, Ftl, Place};
+use super::die::{Aside, Channel, Choice, Die, Doing, Freight, Long};
+use super::ftl::{FlashStats, Ftl, Place, Stream};
 use super::geometry::{Server, Timing, UNIT, UNIT_SECTORS};
+use super::host::{Buffer, Command, PageRead, PageReads, Requests};
 use super::params::FlashParams;
-use super::reclaim::{Reclaim, aged};
-use super::requests::{Command, PageRead, PageReads, Requests};
-use crate::OccupancyLog;
+use super::reclaim::{Reclaim, Step, aged};
+use crate::{Activity, OccupancyLog, Span};
 use blkmq_core::{HwQueue, Instant, Nanos, Op, Rng, SECTOR_SIZE, Tag};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -38,19 +41,19 @@ pub(super) struct Backend {
     pub(super) reclaim: Vec<Reclaim>,
     pub(super) channels: Vec<Channel>,
     /// The timers of the dies, followed by those of the channels.
-    pub(super) timers: Timers,
-    pub(super) requests: Requests,
+    timers: Timers,
+    requests: Requests,
     pub(super) reads: PageReads,
     /// The buffer slots that each die is programming, one row for each die.
     pub(super) rows: Vec<u32>,
     /// The number of idle dies.
-    pub(super) idle: u32,
+    idle: u32,
     /// The die at which the search for an idle one continues.
     pub(super) next_die: u32,
     /// Commands that the controller is decoding, each with its end; in order of time.
     decoding: VecDeque<(Instant, u32)>,
     /// Writes whose data is being transferred into the buffer, each with its end; in order of time.
-    pub(super) landing: VecDeque<(Instant, u32)>,
+    landing: VecDeque<(Instant, u32)>,
     /// Reads whose page reads have not all been issued, for lack of room.
     unplanned: Line,
     /// Writes that wait for room in the buffer.
@@ -274,7 +277,7 @@ const _: () = assert!(UNIT.is_multiple_of(SECTOR_SIZE));
 
 /// Timers, numbered from zero; each is set or not.
 #[derive(Debug)]
-pub(super) struct Timers {
+struct Timers {
     /// The times by number; [`Instant::MAX`] if not set. One entry for each leaf.
     at: Vec<Instant>,
     /// The winner below each inner node; the root is 1, and the children of node n are 2n and 2n + 1.
@@ -293,7 +296,7 @@ impl Timers {
     }
 
     /// Sets timer `which` to `at`; [`Instant::MAX`] means never.
-    pub(super) fn set(&mut self, which: u32, at: Instant) {
+    fn set(&mut self, which: u32, at: Instant) {
         self.at[which as usize] = at;
         let mut node = (self.at.len() + which as usize) / 2;
         while node > 0 {
@@ -303,7 +306,7 @@ impl Timers {
     }
 
     /// Returns the time of timer `which`.
-    pub(super) fn get(&self, which: u32) -> Instant {
+    fn get(&self, which: u32) -> Instant {
         self.at[which as usize]
     }
 
@@ -357,7 +360,7 @@ impl Backend {
     }
 
     /// Issues the page reads of waiting reads in order, as far as there is room.
-    pub(super) fn plan(&mut self) {
+    fn plan(&mut self) {
         while let Some(which) = self.unplanned.front().copied() {
             if !self.look_up(which) {
                 return;
@@ -416,7 +419,7 @@ impl Backend {
     }
 
     /// Ends a read if all of its data has been transferred.
-    pub(super) fn read_is_over(&mut self, which: u32) {
+    fn read_is_over(&mut self, which: u32) {
         let request = self.requests.get(which);
         if request.reading == 0 && request.next == request.end {
             let ends = request.passed.max(self.now) + self.params.timing.read_latency;
@@ -441,7 +444,7 @@ impl Backend {
     }
 
     /// Admits writes to the buffer in order, as far as there is room, and offers full rows to dies.
-    pub(super) fn admit(&mut self) {
+    fn admit(&mut self) {
         while let Some(which) = self.stalled.front().copied() {
             let done = self.store(which);
             self.offer();
@@ -507,13 +510,13 @@ impl Backend {
     }
 
     /// The position up to which the buffer has been programmed. O(dies).
-    pub(super) fn durable(&self) -> u64 {
+    fn durable(&self) -> u64 {
         let rows = self.dies.iter().map(|die| die.position);
         rows.fold(self.buffer.position(), u64::min)
     }
 
     /// Ends the requests that wait for a position up to which the buffer has been programmed.
-    pub(super) fn drained(&mut self) {
+    fn drained(&mut self) {
         if self.draining.is_empty() {
             return;
         }
@@ -532,6 +535,318 @@ impl Backend {
             }
             self.finish(which, ends);
         }
+    }
+}
+
+impl Backend {
+    /// Switches a die to another operation.
+    fn turn_to(&mut self, die: u32, doing: Doing) {
+        let now = self.now;
+        let die = &mut self.dies[die as usize];
+        self.idle += u32::from(doing == Doing::Nothing);
+        self.idle -= u32::from(die.doing == Doing::Nothing);
+        (die.doing, die.since) = (doing, now);
+    }
+
+    /// Notes that a page read has been queued for `die`.
+    fn read_waits(&mut self, die: u32) {
+        match self.dies[die as usize].doing {
+            Doing::Nothing => self.go_on(die),
+            Doing::Busy(what) => self.interrupt(die, what),
+            _ => {}
+        }
+    }
+
+    /// Suspends the long operation for waiting reads, if that is allowed and saves time.
+    fn interrupt(&mut self, die: u32, what: Long) {
+        let left = self.timers.get(die) - self.now;
+        let may =
+            self.params.suspend && self.dies[die as usize].may_suspend(self.params.reads_first);
+        if !may || left <= self.params.timing.suspend {
+            return;
+        }
+        self.note(die, activity(what));
+        self.ftl.stats.suspensions += 1;
+        self.dies[die as usize].aside = Some(Aside { what, left });
+        let choice = self.dies[die as usize].choose(true, true, self.params.reads_first);
+        debug_assert!(choice == Choice::Read, "it was interrupted for reads");
+        self.sense(die, self.params.timing.suspend);
+    }
+
+    /// Begins the next operation of a die whose register is free.
+    fn go_on(&mut self, die: u32) {
+        let reads = self.reads.waits(die);
+        // Garbage collection that no write waits for runs only while no read waits.
+        let leisure = !reads && self.reclaim[die as usize].is_active();
+        let background = leisure || self.background_waits(die);
+        match self.dies[die as usize].choose(reads, background, self.params.reads_first) {
+            Choice::Read => self.sense(die, Nanos::ZERO),
+            Choice::Resume => self.resume(die),
+            Choice::Background if self.begin_background(die) => {}
+            Choice::Background if reads => self.sense(die, Nanos::ZERO),
+            Choice::Background | Choice::Nothing => self.turn_to(die, Doing::Nothing),
+        }
+    }
+
+    /// Reads the cells for the first waiting page read, which takes `more` longer than usual.
+    fn sense(&mut self, die: u32, more: Nanos) {
+        let number = self.reads.begin(die);
+        self.turn_to(die, Doing::Sense(number));
+        let read = self.params.timing.read;
+        let retries = self.retries();
+        self.ftl.stats.retries += u64::from(retries);
+        let span = Nanos(read.0 * u64::from(1 + retries) + more.0);
+        self.timers.set(die, self.now + span);
+    }
+
+    /// Draws the number of times that the next page must be read again.
+    fn retries(&mut self) -> u32 {
+        let (ppm, steps) = (self.params.retry_ppm, self.params.retry_steps);
+        if ppm > 0 && self.rng.chance(ppm.into(), 1_000_000) {
+            return 1 + self.rng.below(steps.into()) as u32;
+        }
+        0
+    }
+
+    fn resume(&mut self, die: u32) {
+        let aside = self.dies[die as usize].aside.take();
+        let Aside { what, left } = aside.expect("there was something to go on with");
+        self.turn_to(die, Doing::Busy(what));
+        self.timers.set(die, self.now + left);
+    }
+
+    /// Handles the end of a read of cells, a program or an erase.
+    fn die_timer(&mut self, die: u32) {
+        let doing = self.dies[die as usize].doing;
+        match doing {
+            Doing::Sense(number) => {
+                self.note(die, Activity::Read);
+                self.turn_to(die, Doing::Send(number));
+                let units = self.reads.get(number).units;
+                self.ask(die, units * UNIT, Freight::HostRead);
+            }
+            Doing::SenseMoved(units) => {
+                self.note(die, Activity::Housekeeping);
+                self.turn_to(die, Doing::SendMoved);
+                self.ask(die, units * UNIT, Freight::Other);
+            }
+            Doing::Busy(what) => {
+                self.note(die, activity(what));
+                self.dies[die as usize].ended();
+                match what {
+                    Long::Program(stream, first) => self.programmed(die, stream, first),
+                    Long::Erase(block) => self.ftl.erase(block),
+                }
+                self.go_on(die);
+                if matches!(what, Long::Program(Stream::Host, _)) {
+                    self.admit();
+                    self.drained();
+                }
+            }
+            Doing::Nothing | Doing::Send(_) | Doing::SendMoved | Doing::Receive(..) => {
+                unreachable!("the timer of a die runs while its cells are at work")
+            }
+        }
+    }
+
+    /// Queues a die for its channel.
+    pub(super) fn ask(&mut self, die: u32, bytes: u32, freight: Freight) {
+        self.dies[die as usize].to_move = bytes;
+        let channel = self.params.geometry.channel_of(die);
+        self.channels[channel as usize].ask(die, freight);
+        self.begin_transfer(channel);
+    }
+
+    /// Begins the next transfer, or the next part of one.
+    fn begin_transfer(&mut self, channel: u32) {
+        let Some(die) = self.channels[channel as usize].begin(self.params.reads_first) else {
+            return;
+        };
+        let die = &mut self.dies[die as usize];
+        die.since = self.now;
+        let whole = matches!(die.doing, Doing::Send(_));
+        let bytes =
+            if whole { die.to_move } else { die.to_move.min(self.params.geometry.page_size) };
+        die.to_move -= bytes;
+        let span = self.params.timing.channel.time(bytes.into());
+        let timer = self.params.geometry.dies() + channel;
+        self.timers.set(timer, self.now + span);
+    }
+
+    /// Handles the end of a transfer, or of a part of it.
+    fn channel_timer(&mut self, channel: u32) {
+        let die = self.channels[channel as usize].end();
+        let doing = self.dies[die as usize].doing;
+        let moved = matches!(doing, Doing::SendMoved | Doing::Receive(Stream::Reclaim, _));
+        self.note(die, if moved { Activity::Housekeeping } else { Activity::Transfer });
+        if self.dies[die as usize].to_move > 0 {
+            self.channels[channel as usize].ask(die, Freight::Other);
+            return self.begin_transfer(channel);
+        }
+        self.begin_transfer(channel);
+        match doing {
+            Doing::Send(number) => self.page_is_read(die, number),
+            Doing::SendMoved => self.go_on(die),
+            Doing::Receive(stream, first) => self.program(die, stream, first),
+            Doing::Nothing | Doing::Sense(_) | Doing::SenseMoved(_) | Doing::Busy(_) => {
+                unreachable!("only who has asked for the channel gets it")
+            }
+        }
+    }
+
+    fn page_is_read(&mut self, die: u32, number: u32) {
+        let read = self.reads.end(number);
+        self.requests.get(read.request).reading -= 1;
+        self.pass(read.request, read.units);
+        self.read_is_over(read.request);
+        self.go_on(die);
+        // There is room for another page read.
+        self.plan();
+    }
+
+    /// Begins to program a row whose data has arrived.
+    fn program(&mut self, die: u32, stream: Stream, first: u32) {
+        let what = Long::Program(stream, first);
+        self.turn_to(die, Doing::Busy(what));
+        self.timers.set(die, self.now + self.params.timing.program);
+        if self.reads.waits(die) {
+            self.interrupt(die, what);
+        }
+    }
+
+    /// Records the operation of `die` from its beginning until now.
+    fn note(&self, die: u32, activity: Activity) {
+        let Some(log) = &self.occupancy else { return };
+        let start: Instant = self.dies[die as usize].since;
+        log.record(Span { start, end: self.now, place: die, activity });
+    }
+}
+
+/// Work in the background.
+impl Backend {
+    fn row_units(&self) -> u32 {
+        self.params.geometry.row_units()
+    }
+
+    /// Returns whether `die` has work besides reads, for which the host will eventually wait.
+    fn background_waits(&self, die: u32) -> bool {
+        let reclaim = &self.reclaim[die as usize];
+        if !self.ftl.host_has_room(die) {
+            return reclaim.is_active();
+        }
+        reclaim.is_due() || self.buffer.has_row(self.row_units())
+    }
+
+    /// Assigns rows that wait in the buffer to idle dies.
+    fn offer(&mut self) {
+        let dies = self.params.geometry.dies();
+        for _ in 0..dies {
+            if self.idle == 0 || !self.buffer.has_row(self.row_units()) {
+                return;
+            }
+            let die = self.next_die;
+            self.next_die = (die + 1) % dies;
+            if self.dies[die as usize].is_idle() {
+                let marks = self.params.watermarks;
+                self.reclaim[die as usize].wake(&mut self.ftl, die, marks);
+                self.go_on(die);
+            }
+        }
+    }
+
+    /// Begins background work of `die`. Returns false if there is none.
+    fn begin_background(&mut self, die: u32) -> bool {
+        let marks = self.params.watermarks;
+        let host = self.buffer.has_row(self.row_units()) && self.ftl.host_has_room(die);
+        let reclaim = &mut self.reclaim[die as usize];
+        if (reclaim.is_due() || !host)
+            && let Some(step) = reclaim.next(&mut self.ftl, die, marks)
+        {
+            self.begin_step(die, step);
+            return true;
+        }
+        if host {
+            self.begin_host_row(die);
+        }
+        host
+    }
+
+    fn begin_step(&mut self, die: u32, step: Step) {
+        match step {
+            Step::Read(units) => {
+                self.turn_to(die, Doing::SenseMoved(units));
+                self.timers.set(die, self.now + self.params.timing.read);
+            }
+            Step::Program => self.begin_row(die, Stream::Reclaim),
+            Step::Erase(block) => {
+                self.turn_to(die, Doing::Busy(Long::Erase(block)));
+                self.timers.set(die, self.now + self.params.timing.erase);
+            }
+        }
+    }
+
+    /// Begins a row with the transfer of its data over the channel.
+    fn begin_row(&mut self, die: u32, stream: Stream) {
+        let first = self.ftl.begin_row(die, stream);
+        self.turn_to(die, Doing::Receive(stream, first));
+        self.ask(die, self.row_units() * UNIT, Freight::Other);
+    }
+
+    fn begin_host_row(&mut self, die: u32) {
+        let row = self.row_units();
+        let mut used = 0;
+        self.dies[die as usize].position = self.buffer.position();
+        while used < row
+            && let Some(slot) = self.buffer.pull()
+        {
+            self.rows[(die * row + used) as usize] = slot;
+            used += 1;
+        }
+        self.dies[die as usize].row = used;
+        self.begin_row(die, Stream::Host);
+        let marks = self.params.watermarks;
+        self.reclaim[die as usize].wake(&mut self.ftl, die, marks);
+        self.reclaim[die as usize].owe(row);
+    }
+
+    /// Handles the end of programming a row: its units are in flash.
+    pub(super) fn programmed(&mut self, die: u32, stream: Stream, first: u32) {
+        if stream == Stream::Reclaim {
+            return self.reclaim[die as usize].programmed(&mut self.ftl, die, first);
+        }
+        let (row, used) = (self.row_units(), self.dies[die as usize].row);
+        for at in 0..used {
+            let slot = self.rows[(die * row + at) as usize];
+            self.ftl.commit(self.buffer.logical(slot), Place::Buffer(slot), first + at);
+            self.buffer.release(slot);
+        }
+        self.dies[die as usize].position = u64::MAX;
+        self.ftl.finish_row(die, Stream::Host, used);
+    }
+
+    /// Handles a power loss during garbage collection on `die`: the current operation takes effect, and the remaining
+    /// units stay in place.
+    pub(super) fn give_up(&mut self, die: u32) {
+        let busy = self.dies[die as usize].aside.map(|aside| aside.what);
+        match (self.dies[die as usize].doing, busy) {
+            (_, Some(Long::Program(stream, first)))
+            | (Doing::Receive(stream, first) | Doing::Busy(Long::Program(stream, first)), _) => {
+                self.programmed(die, stream, first);
+            }
+            (_, Some(Long::Erase(block))) | (Doing::Busy(Long::Erase(block)), _) => {
+                self.ftl.erase(block);
+            }
+            _ => {}
+        }
+        self.reclaim[die as usize].give_up(&mut self.ftl);
+    }
+}
+
+fn activity(what: Long) -> Activity {
+    match what {
+        Long::Program(Stream::Host, _) => Activity::Write,
+        Long::Program(Stream::Reclaim, _) => Activity::Housekeeping,
+        Long::Erase(_) => Activity::Erase,
     }
 }
 

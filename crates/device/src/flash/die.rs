@@ -1,4 +1,4 @@
-//! Choices: the next operation of a die, and the next die that a channel serves. Time and data are in `dies.rs`.
+//! Choices: the next operation of a die, and the next die that a channel serves. Time and data are in `backend.rs`.
 //!
 //! A die has a current operation, and possibly one that is suspended for reads. Host reads come first within a limit: a
 //! limited number of them may overtake a program or an erase, while it waits or is suspended; then it continues to its

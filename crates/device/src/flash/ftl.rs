@@ -3,7 +3,7 @@
 //! The mapping consists of two flat tables with entries of 32 bits, so that a device of N GiB costs slightly more than
 //! 2 N MiB: the place of each logical unit (in flash, in the write buffer, or nowhere), and the logical unit written
 //! last to each unit of flash. Every change goes through [`Ftl`], so that the counts of valid units in [`Blocks`]
-//! always agree with it. `dies.rs` decides when rows are programmed and blocks are reclaimed; `reclaim.rs` decides
+//! always agree with it. `backend.rs` decides when rows are programmed and blocks are reclaimed; `reclaim.rs` decides
 //! which units are moved.
 //!
 //! [`Blocks`] are those of all dies: the free ones, the number of valid units in each, and the cheapest block to

@@ -8,17 +8,14 @@
 //! takes as many commands as there are driver tags, and queues them inside.
 
 mod backend;
-mod buffer;
 mod die;
-mod dies;
 mod ftl;
 mod geometry;
+mod host;
 mod params;
-mod read;
 mod reclaim;
-mod requests;
 
-use crate::description::{About, Argument, Description, Parts};
+use crate::basics::{About, Argument, Description, Parts};
 use crate::{Answer, ArrivalLog, DeviceError, MachineShape, OccupancyLog};
 use backend::Backend;
 use blkmq_core::{HwQueue, Instant, IoFlags};
@@ -27,9 +24,9 @@ use blkmq_engine::{
 };
 pub use ftl::FlashStats;
 pub use geometry::{Geometry, Rate, Timing, UNIT};
+use host::Command;
 pub use params::FlashParams;
 pub use reclaim::{Preconditioned, Watermarks};
-use requests::Command;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -38,7 +35,7 @@ pub(crate) const ABOUT: About = About {
     name: "flash",
     summary: "a model of an SSD: dies, channels, write buffer, garbage collection; presets of real ones",
     argument: Argument::None,
-    parameters: read::PARAMETERS,
+    parameters: params::PARAMETERS,
 };
 
 /// Builds the device that `given` describes.
@@ -180,4 +177,154 @@ impl fmt::Debug for FlashDrive {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::ftl::Place;
+    use super::*;
+    use blkmq_core::{Nanos, Op, Rng, Tag};
+    use std::collections::BTreeSet;
+
+    fn params(text: &str) -> FlashParams {
+        let pair = |word: &str| word.split_once('=').map(|(key, value)| (key.into(), value.into()));
+        let pairs: Vec<_> = text.split(',').filter_map(pair).collect();
+        let host = MachineShape { cpus: 4, nodes: 1 };
+        FlashParams::parse(&pairs, &host).expect("parameters").0
+    }
+
+    /// A device and the commands of one hardware queue, with a separate clock.
+    struct Bench {
+        backend: Backend,
+        free: Vec<u32>,
+        now: Instant,
+    }
+
+    impl Bench {
+        fn new(text: &str) -> Self {
+            let params = params(text);
+            let free = (0..params.hw_queue_depth).collect();
+            Self { backend: Backend::new(&params, None), free, now: Instant::ZERO }
+        }
+
+        fn submit(&mut self, op: Op, sector: u64, sectors: u32, fua: bool) -> Tag {
+            let tag = Tag(self.free.pop().expect("a free tag"));
+            let command = Command { hw: HwQueue(0), tag, op, sector, sectors, fua };
+            self.backend.submit(self.now, &command);
+            tag
+        }
+
+        /// Advances to the next end of a request, if there is one.
+        fn wait(&mut self) -> Option<Tag> {
+            loop {
+                self.backend.advance(self.now);
+                if let Some(tag) = self.backend.reap(self.now, HwQueue(0)) {
+                    self.free.push(tag.0);
+                    return Some(tag);
+                }
+                let next = self.backend.next_event(HwQueue(0));
+                if next == Instant::MAX {
+                    return None;
+                }
+                assert!(next > self.now, "it names a time that has passed");
+                self.now = next;
+            }
+        }
+    }
+
+    const SMALL: &str = "size=4,channels=2,dies_per_channel=2,planes=2,page_size=4096,pages_per_block=8,\
+                         overprovisioning=20,submit_queues=1,hw_queue_depth=64,buffer_kib=64,preconditioned=0";
+
+    #[test]
+    fn what_was_written_is_mapped_and_what_was_discarded_is_not() {
+        for seed in 0..10 {
+            let mut rng = Rng::new(seed);
+            let mut bench = Bench::new(&format!("{SMALL},write_cache=1,fua=1,preset=sata"));
+            let mut written = BTreeSet::new();
+            for _ in 0..300 {
+                // Requests that may overlap run one at a time, so that the test knows their order.
+                let unit = rng.below(1024);
+                let units = (1 + rng.below(40)).min(1024 - unit);
+                let op = [
+                    Op::Write,
+                    Op::Write,
+                    Op::Write,
+                    Op::Read,
+                    Op::Discard,
+                    Op::WriteZeroes,
+                    Op::Flush,
+                ][rng.below(7) as usize];
+                let range = unit..unit + units;
+                match op {
+                    Op::Write => written.extend(range),
+                    Op::Discard | Op::WriteZeroes => {
+                        range.for_each(|unit| _ = written.remove(&unit));
+                    }
+                    Op::Read | Op::Flush => {}
+                }
+                let sectors = if op == Op::Flush { 0 } else { units as u32 * 8 };
+                bench.submit(op, unit * 8, sectors, op == Op::Write && rng.chance(1, 5));
+                assert!(bench.wait().is_some(), "{op:?} ends");
+                for unit in 0..1024 {
+                    let mapped = bench.backend.ftl.find(unit as u32) != Place::Nowhere;
+                    assert_eq!(mapped, written.contains(&unit), "seed {seed}, unit {unit}");
+                }
+            }
+            assert_eq!(bench.wait(), None);
+            bench.backend.ftl.check();
+            bench.backend.restart();
+            bench.backend.ftl.check();
+            assert_eq!(
+                bench.backend.stats().valid_units,
+                written.len() as u64,
+                "all of it in flash"
+            );
+            assert!(bench.backend.stats().moved_units > 0, "garbage was collected");
+        }
+    }
+
+    #[test]
+    fn being_told_late_changes_nothing() {
+        let text = format!("{SMALL},retry_ppm=100000,seed=3");
+        let run = |late: Nanos| {
+            let mut bench = Bench::new(&text);
+            let mut rng = Rng::new(4);
+            let mut ends = Vec::new();
+            for _ in 0..200 {
+                for _ in 0..20 {
+                    let op = if rng.chance(1, 2) { Op::Read } else { Op::Write };
+                    bench.submit(op, rng.below(1000) * 8, 8 * (1 + rng.below(8)) as u32, false);
+                }
+                // Both runs submit at the same times; in between, one advances the device often, the other only at the
+                // end.
+                let until = bench.now + Nanos::from_millis(100);
+                while bench.now < until {
+                    bench.now = (bench.now + late).min(until);
+                    bench.backend.advance(bench.now);
+                }
+                while let Some(tag) = bench.backend.reap(bench.now, HwQueue(0)) {
+                    ends.push(tag);
+                    bench.free.push(tag.0);
+                }
+                bench.free.sort_unstable();
+            }
+            (ends, bench.backend.stats())
+        };
+        assert_eq!(run(Nanos(7_000)), run(Nanos::from_millis(100)));
+    }
+
+    #[test]
+    fn a_named_time_is_never_late() {
+        let mut bench = Bench::new(&format!("{SMALL},preset=nvme-mlc"));
+        let mut rng = Rng::new(8);
+        for _ in 0..300 {
+            while bench.free.len() > 32 {
+                let op = if rng.chance(2, 3) { Op::Read } else { Op::Write };
+                bench.submit(op, rng.below(900) * 8, 8 * (1 + rng.below(100)) as u32, false);
+            }
+            let named = bench.backend.next_event(HwQueue(0));
+            bench.backend.advance(named);
+            let earlier = Instant::from_nanos(named.as_nanos() - 1);
+            assert_eq!(bench.backend.reap(earlier, HwQueue(0)), None);
+            bench.now = bench.now.max(named);
+            assert!(bench.wait().is_some());
+        }
+    }
+}
