@@ -247,8 +247,8 @@ impl Payload for Part {
         let mut rest = memory;
         for range in cut(&self.ranges, at, rest.len()) {
             let (now, behind) = rest.split_at(range.len());
-            // SAFETY: the bytes are valid as above. They are of a read, so no other part has them, and a part is not `Sync`:
-            // no other thread reaches them.
+            // SAFETY: the bytes are valid as above. They are of a read, so no other part has them, and a part is not
+            // `Sync`: no other thread reaches them.
             unsafe { ptr::copy_nonoverlapping(now.as_ptr(), range.cast(), now.len()) };
             rest = behind;
         }

@@ -1,16 +1,15 @@
-//! [`Stack`]: a layer in front of its legs, from which a queue can be made; and the shape of a device made of others: no
-//! leg receives a request that it cannot serve.
+//! [`Stack`]: a layer in front of its legs, from which a queue can be made; and the shape of a device made of others:
+//! no leg receives a request that it cannot serve.
 
 #![forbid(unsafe_code)]
 
-use crate::checksum::{self, Checksum};
-use crate::crypt::{self, Key, KeyError};
+use crate::codecs::{CHECKED, CHECKED_STORED, Checksum, Key, KeyError, crypt};
 use crate::kind::Kind;
-use crate::layer::{Coded, Findings, Layer};
 use crate::lent::Part;
 use crate::mirror::{Given, Mirror, MirrorError, Only, assemble};
 use crate::queue::{Layers, lane, queue};
 use crate::stripe::{Concat, Stripe};
+use crate::{Coded, Findings, Layer};
 use blkmq_buf::IoBuf;
 use blkmq_core::{Finding, Limits, Nanos, SECTOR_SIZE};
 use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape, Join, WriteCache};
@@ -121,7 +120,7 @@ impl<D: BlockDevice<Part>> Stack<D> {
             }
             Kind::Stripe { chunk } => chunk,
             Kind::Concat | Kind::Crypt { .. } | Kind::Mirror { .. } => block,
-            Kind::Checksum => checksum::STORED as u32 / SECTOR_SIZE,
+            Kind::Checksum => CHECKED_STORED as u32 / SECTOR_SIZE,
         };
         let key = match &kind {
             Kind::Crypt { key, .. } => Some(Key::read(key).map_err(StackError::Key)?),
@@ -135,7 +134,7 @@ impl<D: BlockDevice<Part>> Stack<D> {
         };
         shape.limits.capacity = all;
         if kind == Kind::Checksum {
-            let (plain, stored) = (checksum::BLOCK as u32, checksum::STORED as u32);
+            let (plain, stored) = (CHECKED as u32, CHECKED_STORED as u32);
             shape.limits.capacity =
                 all / u64::from(stored / SECTOR_SIZE) * u64::from(plain / SECTOR_SIZE);
             as_blocks(&mut shape.limits, plain, stored);
@@ -174,7 +173,7 @@ impl<D: BlockDevice<Part>> Stack<D> {
             }
             Kind::Crypt { block, .. } => {
                 let key = self.key.clone().expect("it was read when the stack was made");
-                Arc::new(move || crypt::layer(&key, block as usize))
+                Arc::new(move || crypt(&key, block as usize))
             }
             Kind::Checksum => {
                 let findings = self.findings.clone();
@@ -224,7 +223,7 @@ impl<D> Stack<D> {
                 least.unwrap_or(0).saturating_mul(self.legs.len() as u64).min(all)
             }
             Kind::Checksum => {
-                let (plain, stored) = (checksum::BLOCK as u64, checksum::STORED as u64);
+                let (plain, stored) = (CHECKED as u64, CHECKED_STORED as u64);
                 let least = self.legs.iter().map(|leg| bytes(leg) / stored * plain).min();
                 least.unwrap_or(0).min(all)
             }

@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::layer::{Layer, Piece, Plan, Request};
+use crate::{Layer, Piece, Plan, Request};
 use blkmq_core::Op;
 
 pub(crate) struct Stripe {

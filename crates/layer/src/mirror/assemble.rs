@@ -2,11 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use super::planted::{self, Planted};
 use super::records::{Found, MAX_LEGS, Member, Places, Record, record_io};
-use crate::layer::OwnIo;
-use crate::legs;
+use super::{Planted, is_planted};
+use crate::OwnIo;
 use crate::lent::Part;
+use crate::queue;
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{Instant, IoError, IoFlags, Nanos, Op, SECTOR_SIZE};
 use blkmq_engine::BlockDevice;
@@ -225,7 +225,7 @@ fn carry_out(
         return Ok(ios);
     }
     let mut left = Vec::from_iter(ios.iter().map(|io| io.leg));
-    let done = legs::carry_out(devices, ios, PATIENCE);
+    let done = queue::carry_out(devices, ios, PATIENCE);
     let done = done.map_err(|error| MirrorError::Queues(error.to_string()))?;
     let failed = |leg: usize, error| MirrorError::Record { leg: members[leg].number, error };
     let mut all = Vec::new();
@@ -264,7 +264,7 @@ impl Assembly {
     /// If one cannot be written.
     pub(crate) fn settle(&mut self, devices: &[&dyn BlockDevice<Part>]) -> Result<(), MirrorError> {
         let has_changed = std::mem::take(&mut self.has_changed);
-        if !has_changed || planted::is(Planted::BeginsSilently) {
+        if !has_changed || is_planted(Planted::BeginsSilently) {
             return Ok(());
         }
         self.record.counter += 1;
@@ -325,7 +325,7 @@ pub(super) fn decide(
     if in_step == 0 {
         return Err(MirrorError::Behind);
     }
-    if !record.is_clean && !planted::is(Planted::TrustsAll) {
+    if !record.is_clean && !is_planted(Planted::TrustsAll) {
         // The legs may differ in the writes that were in flight.
         in_step = 1 << in_step.trailing_zeros();
     }

@@ -1,7 +1,10 @@
 //! `mirror`: the same bytes on each leg, as RAID 1 does.
 //!
 //! `records.rs` has the state of the mirror as stored on its legs, and writes it; [`assemble`] opens a mirror from it.
-//! [`Mirror`] sends requests to the legs and takes failed legs out, and `copies.rs` brings legs up to date.
+//! [`Mirror`] sends requests to the legs and takes failed legs out. [`Copies`] brings legs up to date: sectors are
+//! copied from a leg in step to other legs, a portion at a time. A leg that is behind is copied to from the first
+//! sector to the last. A range that a leg in step could not read is copied to it from another, so that its device
+//! writes the range anew. [`Ranges`] of sectors have one party at a time that changes them.
 //!
 //! # Why no stale byte is read
 //!
@@ -15,22 +18,19 @@
 #![forbid(unsafe_code)]
 
 mod assemble;
-mod copies;
-mod planted;
-mod ranges;
 mod records;
 #[cfg(test)]
 mod tests;
 
-use crate::layer::{Findings, Layer, OwnIo, Piece, Plan, Request};
+use crate::{Findings, Layer, OwnIo, Piece, Plan, Request};
 pub use assemble::MirrorError;
 pub(crate) use assemble::{Assembly, Given, assemble};
-use blkmq_core::{Instant, IoError, IoResult, Op};
-use copies::Copies;
-use planted::Planted;
-use ranges::{Party, Ranges};
+use blkmq_buf::AlignedBuf;
+use blkmq_core::{Instant, IoError, IoFlags, IoResult, Op, SECTOR_SIZE};
 pub(crate) use records::MAX_LEGS;
-use records::{Member, Records};
+use records::{Cookie, Member, Records, Round, flush_io};
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -173,7 +173,7 @@ impl Mirror {
     /// Takes every step that is possible.
     fn advance(&mut self, plan: &mut Plan) {
         self.next_copy(plan);
-        let is_dirty = self.records.are_dirty() || planted::is(Planted::ChangesClean);
+        let is_dirty = self.records.are_dirty() || is_planted(Planted::ChangesClean);
         // A copy to a leg that is behind changes nothing that a record vouches for.
         let may_copy = is_dirty || !self.copies.is_repair();
         let may = |party| if party == Party::Copy { may_copy } else { is_dirty };
@@ -189,7 +189,7 @@ impl Mirror {
 
     /// Answers the finished changes and flushes, if no record calls a leg in step that has missed any.
     fn answer(&mut self, plan: &mut Plan) {
-        let is_early = planted::is(Planted::AnswersEarly);
+        let is_early = is_planted(Planted::AnswersEarly);
         if !(is_early || self.records.name_only(self.in_step())) {
             return;
         }
@@ -272,7 +272,7 @@ impl Mirror {
     fn read(&mut self, request: &Request, plan: &mut Plan) -> bool {
         let id = plan.id();
         let mut among = self.with(Role::InStep) & !self.asked[id];
-        if planted::is(Planted::ReadsBehind) {
+        if is_planted(Planted::ReadsBehind) {
             among |= self.with(Role::Behind) & !self.asked[id];
         }
         let Some(leg) = self.choose(request.sector, among) else { return false };
@@ -386,7 +386,7 @@ impl Layer for Mirror {
     }
 
     fn own_answered(&mut self, io: OwnIo, result: IoResult, plan: &mut Plan) {
-        match records::Cookie::of(io.cookie) {
+        match Cookie::of(io.cookie) {
             Some(cookie) => self.record_answered(cookie, io.leg, result, plan),
             None => self.copy_answered(io, result, plan),
         }
@@ -401,5 +401,324 @@ impl Layer for Mirror {
     fn close(&mut self, plan: &mut Plan) {
         self.is_closing = true;
         self.advance(plan);
+    }
+}
+
+/// The sectors of a portion, 512 KiB. Only one is in flight, which leaves most of each leg's time to requests.
+const PORTION: u64 = if cfg!(test) { 64 } else { 1024 };
+/// The most repairs that wait. A leg that needs more is taken out.
+const MAX_REPAIRS: usize = 256;
+
+const READ: u64 = Cookie::COUNT;
+const WRITE: u64 = Cookie::COUNT + 1;
+/// The flush of legs that were copied.
+const JOIN: u64 = Cookie::COUNT + 2;
+
+#[derive(Debug)]
+struct Copies {
+    /// The capacity of the mirror.
+    sectors: u64,
+    /// Legs that are behind have all sectors below this one.
+    cursor: u64,
+    /// The number of quarters reported as copied.
+    quarters: u64,
+    repairs: VecDeque<(Range<u64>, Mask)>,
+    active: Option<Copy>,
+    /// The flushes of legs that were copied.
+    joining: Option<Round>,
+}
+
+/// The copy that is in flight, or waits for its range.
+#[derive(Debug)]
+struct Copy {
+    range: Range<u64>,
+    to: Mask,
+    is_repair: bool,
+    /// Legs that could not read the range, or must not be asked.
+    asked: Mask,
+    writes: Round,
+}
+
+impl Copies {
+    fn new(sectors: u64) -> Self {
+        Self {
+            sectors,
+            cursor: 0,
+            quarters: 0,
+            repairs: VecDeque::new(),
+            active: None,
+            joining: None,
+        }
+    }
+
+    /// Returns whether the current copy is a repair of a leg in step.
+    fn is_repair(&self) -> bool {
+        self.active.as_ref().is_some_and(|copy| copy.is_repair)
+    }
+
+    fn has_repairs(&self) -> bool {
+        self.is_repair() || !self.repairs.is_empty()
+    }
+
+    /// Returns whether copied legs are being flushed, before they are in step.
+    fn are_joining(&self) -> bool {
+        self.joining.is_some()
+    }
+
+    /// Drops the copy that waits for its range.
+    fn forget(&mut self) {
+        self.active = None;
+        self.repairs.clear();
+    }
+}
+
+impl Mirror {
+    /// Queues a copy of a request's range to these legs.
+    fn repair(&mut self, request: Request, to: Mask) {
+        let end = request.sector + u64::from(request.sectors);
+        let mut at = request.sector;
+        while at < end && to != 0 {
+            if self.copies.repairs.len() == MAX_REPAIRS {
+                for leg in bits(to) {
+                    self.put_out(leg, "too many ranges have to be repaired");
+                }
+                return;
+            }
+            let next = end.min(at + PORTION);
+            self.copies.repairs.push_back((at..next, to));
+            at = next;
+        }
+    }
+
+    /// Lets the next copy wait for its range, if no copy is in flight or waiting.
+    fn next_copy(&mut self, plan: &mut Plan) {
+        if self.copies.active.is_some() {
+            return;
+        }
+        let behind = self.with(Role::Behind);
+        let Copies { sectors, cursor, .. } = self.copies;
+        let (range, to, is_repair) = if let Some((range, to)) = self.copies.repairs.pop_front() {
+            (range, to, true)
+        } else if behind == 0 || self.is_closing {
+            return;
+        } else if cursor < sectors {
+            (cursor..sectors.min(cursor + PORTION), behind, false)
+        } else {
+            return self.join(behind, plan);
+        };
+        self.ranges.wait(range.clone(), Party::Copy);
+        let writes = Round::default();
+        self.copies.active = Some(Copy { range, to, is_repair, asked: to, writes });
+    }
+
+    /// Begins the copy: its range is free.
+    fn begin_copy(&mut self, plan: &mut Plan) {
+        let in_step = self.with(Role::InStep);
+        let Some(copy) = &mut self.copies.active else { return };
+        let (start, len) = (copy.range.start, copy.range.end - copy.range.start);
+        let source = in_step & !copy.asked;
+        let Some(leg) = self.choose(start, source) else {
+            return self.end_copy(Some("no other device could read some of it"));
+        };
+        let bytes = AlignedBuf::new((len * u64::from(SECTOR_SIZE)) as usize);
+        let (op, flags) = (Op::Read, IoFlags::NONE);
+        plan.own(OwnIo { leg, op, flags, sector: start, bytes, cookie: READ });
+    }
+
+    fn copy_answered(&mut self, io: OwnIo, result: IoResult, plan: &mut Plan) {
+        if io.cookie == JOIN {
+            return self.join_answered(io.leg, result);
+        }
+        let here = self.with(Role::InStep) | self.with(Role::Behind);
+        let Some(copy) = &mut self.copies.active else { return };
+        if io.cookie == WRITE {
+            if copy.writes.answered(io.leg, result) {
+                self.end_copy(None);
+            }
+            return;
+        }
+        if result.is_err() {
+            copy.asked |= 1 << io.leg;
+            return self.begin_copy(plan);
+        }
+        copy.to &= here;
+        copy.writes.pending = copy.to.count_ones();
+        // A repair overwrites the only copy of its range on the leg.
+        let flags = if copy.is_repair { IoFlags::FUA } else { IoFlags::NONE };
+        let (to, mut read) = (copy.to, io.bytes);
+        for leg in bits(to) {
+            let bytes = AlignedBuf::copy_of(read.as_mut_slice());
+            let sector = io.sector;
+            plan.own(OwnIo { leg, op: Op::Write, flags, sector, bytes, cookie: WRITE });
+        }
+        if to == 0 {
+            self.end_copy(None);
+        }
+    }
+
+    /// Ends the copy: it was written, or failed because of `fault`.
+    fn end_copy(&mut self, fault: Option<&str>) {
+        let Some(copy) = self.copies.active.take() else { return };
+        self.ranges.give_back(Party::Copy);
+        let (failed, why) = match fault {
+            Some(why) => (copy.to, why),
+            None => (copy.writes.failed, "a copy to it failed"),
+        };
+        for leg in bits(failed) {
+            self.put_out(leg, why);
+        }
+        if copy.is_repair {
+            return;
+        }
+        let copies = &mut self.copies;
+        copies.cursor = copy.range.end;
+        let quarters = u128::from(copies.cursor) * 4 / u128::from(copies.sectors);
+        if quarters as u64 > copies.quarters && quarters < 4 {
+            copies.quarters = quarters as u64;
+            self.findings.progress(format!("{} % of the mirror are copied", quarters * 25));
+        }
+    }
+
+    /// Flushes copied legs, which are in step afterwards.
+    fn join(&mut self, legs: Mask, plan: &mut Plan) {
+        if self.copies.joining.is_some() {
+            return;
+        }
+        if is_planted(Planted::JoinsUnflushed) {
+            return self.joined(0);
+        }
+        for leg in bits(legs) {
+            plan.own(flush_io(leg, JOIN));
+        }
+        self.copies.joining = Some(Round { pending: legs.count_ones(), failed: 0 });
+    }
+
+    fn join_answered(&mut self, leg: usize, result: IoResult) {
+        let Some(round) = &mut self.copies.joining else { return };
+        if round.answered(leg, result) {
+            let failed = round.failed;
+            self.joined(failed);
+        }
+    }
+
+    /// Puts copied legs in step: they have been flushed.
+    fn joined(&mut self, failed: Mask) {
+        self.copies.joining = None;
+        for leg in bits(failed) {
+            self.put_out(leg, "a flush failed");
+        }
+        for leg in bits(self.with(Role::Behind)) {
+            self.legs[leg].role = Role::InStep;
+            self.records.is_urgent = true;
+            let number = self.legs[leg].member.number;
+            self.findings.progress(format!("device {number} is in step"));
+        }
+    }
+}
+
+/// A holder of a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Party {
+    /// The request of this number.
+    Change(usize),
+    /// The current copy.
+    Copy,
+}
+
+/// Taken ranges, and ranges that wait until they are free. Of two that overlap, the earlier one goes first.
+#[derive(Debug, Default)]
+struct Ranges {
+    taken: Vec<(Range<u64>, Party)>,
+    waiting: VecDeque<(Range<u64>, Party)>,
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end && !is_planted(Planted::HoldsNoRange)
+}
+
+impl Ranges {
+    /// Queues `party` for `range`, which is not empty.
+    fn wait(&mut self, range: Range<u64>, party: Party) {
+        self.waiting.push_back((range, party));
+    }
+
+    /// Returns whether any of these parties is waiting.
+    fn waits(&self, which: impl Fn(Party) -> bool) -> bool {
+        self.waiting.iter().any(|(_, party)| which(*party))
+    }
+
+    /// The next waiting party that `may` go and whose range is free; it takes its range. O(ranges) in the usual case,
+    /// where no range waits for another.
+    fn next(&mut self, may: impl Fn(Party) -> bool) -> Option<Party> {
+        let is_free = |at: usize| {
+            let (range, party) = &self.waiting[at];
+            let before = self.waiting.range(..at).chain(&self.taken);
+            may(*party) && before.into_iter().all(|(other, _)| !overlap(range, other))
+        };
+        let at = (0..self.waiting.len()).find(|at| is_free(*at))?;
+        let next = self.waiting.remove(at)?;
+        let party = next.1;
+        self.taken.push(next);
+        Some(party)
+    }
+
+    /// Returns the range of `party`.
+    fn give_back(&mut self, party: Party) {
+        self.taken.retain(|(_, other)| *other != party);
+    }
+
+    /// Removes the waiting parties.
+    fn refuse(&mut self) -> impl Iterator<Item = Party> + use<> {
+        std::mem::take(&mut self.waiting).into_iter().map(|(_, party)| party)
+    }
+}
+
+/// A bug that tests plant, to prove that the tests find it: a step that is left out or done wrongly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Planted {
+    /// A change is answered before the records say which legs have missed it.
+    AnswersEarly,
+    /// A change begins before the records say that the legs may differ.
+    ChangesClean,
+    /// Changes that overlap, or that meet a copy, do not wait for each other.
+    HoldsNoRange,
+    /// Reads come from legs that are behind, too.
+    ReadsBehind,
+    /// A copied leg is in step before it is flushed.
+    JoinsUnflushed,
+    /// Records say that the legs have the same bytes before the legs are flushed.
+    CleansUnflushed,
+    /// A leg that is behind gets bytes before it says so.
+    BeginsSilently,
+    /// All legs that were in step stay so, even if they may differ.
+    TrustsAll,
+}
+
+/// Returns whether this bug is planted; the constant `false` in every build but that of the tests.
+#[cfg(not(test))]
+#[inline(always)]
+const fn is_planted(_: Planted) -> bool {
+    false
+}
+
+#[cfg(test)]
+use planting::{is_planted, plant};
+
+#[cfg(test)]
+mod planting {
+    use super::Planted;
+    use std::cell::Cell;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn is_planted(bug: Planted) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+
+    /// Plants `bug` and no other, for the calling thread.
+    pub(super) fn plant(bug: Option<Planted>) {
+        PLANTED.set(bug);
     }
 }

@@ -6,10 +6,8 @@
 
 #![forbid(unsafe_code)]
 
-use super::planted::{self, Planted};
-use super::ranges::Party;
-use super::{Mask, Mirror, Role, bits};
-use crate::layer::{OwnIo, Plan};
+use super::{Mask, Mirror, Party, Planted, Role, bits, is_planted};
+use crate::{OwnIo, Plan};
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{Instant, IoFlags, IoResult, Limits, Nanos, Op, SECTOR_SIZE};
 
@@ -215,7 +213,7 @@ impl Mirror {
 
     fn flush_all(&mut self, plan: &mut Plan) {
         self.records.is_disturbed = false;
-        if planted::is(Planted::CleansUnflushed) {
+        if is_planted(Planted::CleansUnflushed) {
             return self.flushed(0);
         }
         let legs = self.with(Role::InStep);

@@ -1,12 +1,13 @@
-//! `crypt`: encryption with AES in XTS mode, like dm-crypt's `aes-xts-plain64`.
+//! The layers that change bytes, as codecs. `crypt` encrypts with AES in XTS mode, like dm-crypt's `aes-xts-plain64`.
+//! `checksum` keeps a sector behind each block of 4 KiB, with the block's checksum and its number.
 
 #![forbid(unsafe_code)]
 
-use crate::layer::{Codec, Coded, Layer};
+use crate::{Codec, Coded, Findings, Layer};
 use aes::cipher::consts::U16;
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit};
 use aes::{Aes128, Aes256};
-use blkmq_core::{IoResult, SECTOR_SIZE};
+use blkmq_core::{IoError, IoResult, SECTOR_SIZE};
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -16,7 +17,7 @@ use xts_mode::{Xts128, get_tweak_default};
 use zeroize::Zeroizing;
 
 /// Bytes that are read from a key file: one more than the longest key.
-const MOST: usize = 65;
+const MAX_KEY_READ: usize = 65;
 
 /// The key of an encrypted device. Never shown, and overwritten when the last copy is dropped.
 #[derive(Clone)]
@@ -49,9 +50,10 @@ impl Key {
     /// If the file cannot be read, or does not contain a key.
     pub(crate) fn read(path: &Path) -> Result<Self, KeyError> {
         let refused = |why: String| KeyError { path: path.to_owned(), why };
-        let mut bytes = Zeroizing::new(Vec::with_capacity(MOST));
+        let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_KEY_READ));
         // One byte more than a key has, whatever the length of the file.
-        let read = File::open(path).and_then(|file| file.take(MOST as u64).read_to_end(&mut bytes));
+        let read = File::open(path)
+            .and_then(|file| file.take(MAX_KEY_READ as u64).read_to_end(&mut bytes));
         read.map_err(|e| refused(e.to_string()))?;
         Self::of(bytes).map_err(|why| refused(why.to_owned()))
     }
@@ -69,7 +71,7 @@ impl Key {
 }
 
 /// The layer that encrypts blocks of `block` bytes with `key`.
-pub(crate) fn layer(key: &Key, block: usize) -> Box<dyn Layer> {
+pub(crate) fn crypt(key: &Key, block: usize) -> Box<dyn Layer> {
     match key.0.len() {
         32 => Box::new(Coded(Crypt::<Aes128>::new(key, block))),
         _ => Box::new(Coded(Crypt::<Aes256>::new(key, block))),
@@ -124,9 +126,86 @@ impl<C: Cipher + Send> Codec for Crypt<C> {
     }
 }
 
+/// The bytes of a block with a checksum.
+pub(crate) const CHECKED: usize = 4096;
+/// The bytes that such a block takes on the leg: its data and the sector of its checksum.
+pub(crate) const CHECKED_STORED: usize = CHECKED + SECTOR_SIZE as usize;
+/// The first bytes of the sector behind a block that was written.
+const MAGIC: [u8; 8] = *b"blkmqsum";
+/// The bytes of the sector that are used: `MAGIC`, the number of the block, its checksum.
+const USED: usize = 20;
+
+/// Checks blocks when they are read.
+pub(crate) struct Checksum {
+    findings: Findings,
+}
+
+impl Checksum {
+    pub(crate) fn new(findings: Findings) -> Self {
+        Self { findings }
+    }
+}
+
+/// The start of the sector behind a block.
+fn label(at: u64, data: &[u8]) -> [u8; USED] {
+    let mut label = [0; USED];
+    label[..8].copy_from_slice(&MAGIC);
+    label[8..16].copy_from_slice(&at.to_le_bytes());
+    // The checksum covers the number, so that the label of another block does not match.
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&label[..16]), data);
+    label[16..].copy_from_slice(&sum.to_le_bytes());
+    label
+}
+
+/// The fault of a stored block; `None` if its label matches.
+fn fault(at: u64, data: &[u8], found: &[u8]) -> Option<&'static str> {
+    let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+    if found[..USED] == label(at, data) || (is_zero(found) && is_zero(data)) {
+        return None;
+    }
+    Some(if found[..8] != MAGIC {
+        "has no checksum"
+    } else if found[8..16] != at.to_le_bytes() {
+        "is another block"
+    } else {
+        "does not match its checksum"
+    })
+}
+
+impl Codec for Checksum {
+    fn block(&self) -> usize {
+        CHECKED
+    }
+
+    fn stored(&self) -> usize {
+        CHECKED_STORED
+    }
+
+    fn encode(&mut self, at: u64, plain: &[u8], stored: &mut [u8]) {
+        let (data, behind) = stored.split_at_mut(CHECKED);
+        data.copy_from_slice(plain);
+        behind.fill(0);
+        behind[..USED].copy_from_slice(&label(at, plain));
+    }
+
+    fn decode(&mut self, at: u64, stored: &[u8], plain: &mut [u8]) -> IoResult {
+        let (data, behind) = stored.split_at(CHECKED);
+        if let Some(fault) = fault(at, data, behind) {
+            let (from, place) = (at * CHECKED as u64, at * CHECKED_STORED as u64);
+            self.findings.fault(format!(
+                "block {at}, at byte {from}, {fault} (byte {place} of the device below)"
+            ));
+            return Err(IoError::PROTECTION);
+        }
+        plain.copy_from_slice(data);
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blkmq_core::Finding;
 
     fn key(bytes: &[u8]) -> Result<Key, &'static str> {
         Key::of(Zeroizing::new(bytes.to_vec()))
@@ -177,5 +256,35 @@ mod tests {
         }
         let missing = Key::read(Path::new("/nowhere/key")).expect_err("there is none");
         assert!(missing.to_string().starts_with("the key file '/nowhere/key': "), "{missing}");
+    }
+
+    #[test]
+    fn a_block_is_what_was_written_or_named() {
+        let findings = Findings::default();
+        let mut codec = Checksum::new(findings.clone());
+        let (mut stored, mut read) = ([0; CHECKED_STORED], [1; CHECKED]);
+        assert_eq!(codec.decode(3, &stored, &mut read), Ok(()), "it was never written");
+        assert_eq!(read, [0; CHECKED]);
+        let plain = [7; CHECKED];
+        codec.encode(3, &plain, &mut stored);
+        assert_eq!((codec.decode(3, &stored, &mut read), read), (Ok(()), plain));
+        assert!(findings.take().is_empty());
+        // Any bit of data or label.
+        for at in (0..CHECKED).step_by(97).chain(CHECKED..CHECKED + USED) {
+            stored[at] ^= 4;
+            assert_eq!(codec.decode(3, &stored, &mut read), Err(IoError::PROTECTION), "byte {at}");
+            stored[at] ^= 4;
+        }
+        assert_eq!(codec.decode(4, &stored, &mut read), Err(IoError::PROTECTION));
+        let other = "block 4, at byte 16384, is another block (byte 18432 of the device below)";
+        assert_eq!(findings.take().last(), Some(&Finding::Fault(other.into())));
+        // A torn write: new data with the label of the old data.
+        let torn = stored[CHECKED..].to_vec();
+        codec.encode(3, &[8; CHECKED], &mut stored);
+        stored[CHECKED..].copy_from_slice(&torn);
+        assert_eq!(codec.decode(3, &stored, &mut read), Err(IoError::PROTECTION));
+        stored[CHECKED..].fill(0);
+        assert_eq!(codec.decode(3, &stored, &mut read), Err(IoError::PROTECTION));
+        assert!(findings.take()[1].to_string().contains("has no checksum"));
     }
 }
