@@ -2,8 +2,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | `pool.rs` | the threads; [`Work`], a request for a thread, and [`Source`], which makes it of the engine's request |
-//! | `queue.rs` | a hardware queue |
+//! | `pool.rs` | threads, and a hardware queue; [`Work`], a request for a thread, and [`Source`], the maker of work |
 //! | `file` | [`FileDevice`]: a regular file, on every system that the standard library knows |
 //!
 //! On Linux the crate `blkmq-uring` opens files; its requests come through this crate's [`Source`] where io_uring is
@@ -11,8 +10,6 @@
 
 mod file;
 mod pool;
-mod queue;
 
 pub use file::{FILE, FileDevice, OpenError, Options};
-pub use pool::{Pool, RETRY_DELAY, Source, Step, Work};
-pub use queue::ThreadQueue;
+pub use pool::{Pool, RETRY_DELAY, Source, Step, ThreadQueue, Work};

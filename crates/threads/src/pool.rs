@@ -1,22 +1,26 @@
-//! [`Pool`]: a bounded number of threads that perform requests one at a time, oldest first; and [`Inbox`]: the finished
-//! requests on their way back to a hardware queue. A device supplies the requests ([`Work`]) and makes them
-//! ([`Source`]).
+//! [`Pool`]: a bounded number of threads that perform requests one at a time, oldest first; [`ThreadQueue`]: a hardware
+//! queue whose requests they perform; and [`Inbox`]: the finished requests on their way back to it. A device supplies
+//! the requests ([`Work`]) and makes them ([`Source`]).
 //!
 //! The pool starts a thread when a request waits and no thread is idle. Threads live as long as the pool.
+//!
+//! *Invariant: work that a pool thread may reach contains its token.* Only [`ThreadQueue`] takes the token out, once
+//! the work is back. So a leaked queue leaves the tokens, and with them the payloads, to the threads.
 
 use blkmq_buf::IoBuf;
-use blkmq_core::{IoResult, Nanos};
-use blkmq_engine::{BioTable, Inflight};
-use std::collections::VecDeque;
-use std::fmt;
-use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
-
+use blkmq_core::{Instant, IoError, IoResult, Nanos, Tag};
+use blkmq_engine::{BioTable, Busy, DeviceQueue, Enqueued, Expiry, Finished, Inflight, Verdict};
 #[cfg(not(target_os = "linux"))]
 use condvar::Bell;
 #[cfg(target_os = "linux")]
 use eventfd::Bell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 
 /// A request for a thread, and the inbox for its result.
 struct Job<W> {
@@ -121,7 +125,7 @@ impl<W: Work> Pool<W> {
     }
 
     /// Hands `requests` to the threads in order, and has them deliver the results to `inbox`.
-    pub(crate) fn submit(&self, inbox: &Arc<Inbox<W>>, requests: &mut Vec<W>) {
+    fn submit(&self, inbox: &Arc<Inbox<W>>, requests: &mut Vec<W>) {
         let mut state = self.shared.lock();
         for work in requests.drain(..) {
             state.jobs.push_back(Job { work, inbox: Arc::clone(inbox) });
@@ -141,7 +145,7 @@ impl<W: Work> Pool<W> {
     }
 
     /// Takes back the requests of `inbox` that no thread has begun and for which `wanted` holds.
-    pub(crate) fn take_back(&self, inbox: &Arc<Inbox<W>>, wanted: &dyn Fn(&W) -> bool) -> Vec<W> {
+    fn take_back(&self, inbox: &Arc<Inbox<W>>, wanted: &dyn Fn(&W) -> bool) -> Vec<W> {
         let mut state = self.shared.lock();
         let mut back = Vec::new();
         for job in std::mem::take(&mut state.jobs) {
@@ -187,7 +191,7 @@ impl<W: Work> Drop for Pool<W> {
 pub(crate) type Done<W> = (W, Step);
 
 /// The finished requests, and a bell that rings while there are any.
-pub(crate) struct Inbox<W> {
+struct Inbox<W> {
     /// The bell is rung and silenced under the lock, so that it rings exactly while the list is not empty.
     done: Mutex<Vec<Done<W>>>,
     bell: Bell,
@@ -196,7 +200,7 @@ pub(crate) struct Inbox<W> {
 impl<W> Inbox<W> {
     /// # Errors
     /// If the system refuses a descriptor.
-    pub(crate) fn new() -> io::Result<Self> {
+    fn new() -> io::Result<Self> {
         Ok(Self { done: Mutex::default(), bell: Bell::new()? })
     }
 
@@ -210,7 +214,7 @@ impl<W> Inbox<W> {
     }
 
     /// Moves all finished requests into `out`.
-    pub(crate) fn take(&self, out: &mut Vec<Done<W>>) {
+    fn take(&self, out: &mut Vec<Done<W>>) {
         let mut all = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.is_empty() {
             self.bell.silence();
@@ -219,11 +223,11 @@ impl<W> Inbox<W> {
     }
 
     /// Sleeps until a request is finished.
-    pub(crate) fn wait(&self) {
+    fn wait(&self) {
         self.bell.wait();
     }
 
-    pub(crate) fn bell(&self) -> &Bell {
+    fn bell(&self) -> &Bell {
         &self.bell
     }
 }
@@ -291,7 +295,7 @@ mod eventfd {
     use std::io;
     use std::os::fd::{AsFd, BorrowedFd};
 
-    pub(crate) struct Bell(EventFd);
+    pub(super) struct Bell(EventFd);
 
     impl Bell {
         /// # Errors
@@ -316,7 +320,7 @@ mod eventfd {
         }
 
         /// Readable while the bell rings.
-        pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        pub(super) fn fd(&self) -> BorrowedFd<'_> {
             self.0.as_fd()
         }
     }
@@ -334,7 +338,7 @@ mod condvar {
     /// The polling interval of a sleeping client: a few reads of an SSD.
     const LOOK: Nanos = Nanos::from_micros(200);
 
-    pub(crate) struct Bell {
+    pub(super) struct Bell {
         rings: Mutex<bool>,
         rung: Condvar,
     }
@@ -366,7 +370,7 @@ mod condvar {
         }
 
         /// Returns the time of the poll after one at `now`.
-        pub(crate) fn next_look(&self, now: Instant) -> Instant {
+        pub(super) fn next_look(&self, now: Instant) -> Instant {
             now + LOOK
         }
     }
@@ -388,5 +392,195 @@ mod condvar {
             ringer.join().expect("it rang");
             assert!(bell.next_look(Instant::ZERO) > Instant::ZERO);
         }
+    }
+}
+
+/// One hardware queue.
+pub struct ThreadQueue<S: Source> {
+    source: S,
+    pool: Arc<Pool<S::Work>>,
+    inbox: Arc<Inbox<S::Work>>,
+    depth: usize,
+    /// The number of requests in the pool or the inbox.
+    away: usize,
+    /// Requests accepted since the last doorbell.
+    fresh: Vec<S::Work>,
+    /// Requests to be retried, each with the earliest time of the retry; sorted by time.
+    later: VecDeque<(Instant, S::Work)>,
+    /// Free work, reused for new requests.
+    free: Vec<S::Work>,
+    /// Empty between calls; keeps its capacity.
+    done: Vec<Done<S::Work>>,
+    /// The time of the last call that handed over work or took it back.
+    looked: Instant,
+}
+
+impl<S: Source> fmt::Debug for ThreadQueue<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inside = self.inside();
+        f.debug_struct("ThreadQueue").field("depth", &self.depth).field("inside", &inside).finish()
+    }
+}
+
+fn has(work: &impl Work, tag: Tag) -> bool {
+    work.token().is_some_and(|rq| rq.tag() == tag)
+}
+
+impl<S: Source> ThreadQueue<S> {
+    /// Creates a queue of `depth` requests, whose work is made by `source` and performed by `pool`.
+    ///
+    /// # Errors
+    /// If the system refuses a descriptor.
+    pub fn new(pool: Arc<Pool<S::Work>>, source: S, depth: u32) -> io::Result<Self> {
+        Ok(Self {
+            source,
+            pool,
+            inbox: Arc::new(Inbox::new()?),
+            depth: depth as usize,
+            away: 0,
+            fresh: Vec::new(),
+            later: VecDeque::new(),
+            free: Vec::new(),
+            done: Vec::new(),
+            looked: Instant::ZERO,
+        })
+    }
+
+    fn inside(&self) -> usize {
+        self.away + self.fresh.len() + self.later.len()
+    }
+
+    /// Hands the new requests to the pool.
+    fn send(&mut self) {
+        if self.fresh.is_empty() {
+            return;
+        }
+        self.away += self.fresh.len();
+        self.pool.submit(&self.inbox, &mut self.fresh);
+    }
+
+    /// The token of a request that no thread holds any more.
+    fn release(&mut self, mut work: S::Work) -> Inflight {
+        let rq = work.token_mut().take().expect("a request was accepted with its token");
+        work.rest();
+        self.free.push(work);
+        rq
+    }
+
+    /// Takes the requests that the threads have finished: moves completed ones to `out`, and keeps those to be retried.
+    fn take(&mut self, now: Instant, out: &mut Vec<Finished>) {
+        let mut done = std::mem::take(&mut self.done);
+        self.inbox.take(&mut done);
+        self.looked = now;
+        self.away -= done.len();
+        for (request, step) in done.drain(..) {
+            match step {
+                Step::Done(result) => {
+                    if result == Err(IoError::IO) {
+                        self.source.failed(&request);
+                    }
+                    let rq = self.release(request);
+                    out.push(Finished { rq, verdict: Verdict::Done(result) });
+                }
+                Step::Later | Step::Again => self.later.push_back((now + RETRY_DELAY, request)),
+            }
+        }
+        self.done = done;
+    }
+
+    /// Moves every request, here or in the pool, to `out` as soon as no thread holds it.
+    fn quiesce(&mut self, out: &mut Vec<Inflight>) {
+        let mut unbegun = self.pool.take_back(&self.inbox, &|_| true);
+        self.away -= unbegun.len();
+        unbegun.append(&mut self.fresh);
+        for request in unbegun {
+            out.push(self.release(request));
+        }
+        let mut finished = Vec::new();
+        while self.away > 0 {
+            self.inbox.wait();
+            self.take(Instant::ZERO, &mut finished);
+        }
+        out.extend(finished.into_iter().map(|finished| finished.rq));
+        while let Some((_, request)) = self.later.pop_front() {
+            out.push(self.release(request));
+        }
+    }
+}
+
+impl<P: IoBuf, S: Source> DeviceQueue<P> for ThreadQueue<S> {
+    fn enqueue(&mut self, _: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
+        if self.inside() == self.depth {
+            // The queue is full, so that a request will complete.
+            return Enqueued::Busy(rq, Busy::DevResource);
+        }
+        let mut work = self.free.pop().unwrap_or_else(|| self.source.blank());
+        if let Err(e) = self.source.begin(&mut work, bios, &rq) {
+            self.free.push(work);
+            return Enqueued::Done(rq, Err(e));
+        }
+        *work.token_mut() = Some(rq);
+        self.fresh.push(work);
+        Enqueued::Accepted
+    }
+
+    fn commit(&mut self, now: Instant) {
+        self.looked = now;
+        self.send();
+    }
+
+    fn reap(&mut self, now: Instant, _: &BioTable<P>, out: &mut Vec<Finished>) {
+        self.take(now, out);
+        while self.later.front().is_some_and(|(from, _)| *from <= now) {
+            self.fresh.extend(self.later.pop_front().map(|(_, request)| request));
+        }
+        self.send();
+    }
+
+    /// Gives back a request that no thread has begun. A thread in a system call cannot be interrupted, so its request
+    /// stays and its timer restarts.
+    fn timed_out(&mut self, _: Instant, tag: Tag) -> Expiry {
+        let here = self.later.iter().position(|(_, request)| has(request, tag));
+        let mut request = here.and_then(|at| self.later.remove(at)).map(|(_, request)| request);
+        if request.is_none() {
+            request = self.pool.take_back(&self.inbox, &|request| has(request, tag)).pop();
+            self.away -= usize::from(request.is_some());
+        }
+        match request {
+            Some(request) => Expiry::Done(self.release(request), Err(IoError::TIMED_OUT)),
+            None => Expiry::ResetTimer,
+        }
+    }
+
+    /// Only needed for retries; all other completions make the descriptor readable.
+    #[cfg(target_os = "linux")]
+    fn next_event(&self) -> Option<Instant> {
+        self.later.front().map(|(from, _)| *from)
+    }
+
+    /// The next poll, since no descriptor becomes readable.
+    #[cfg(not(target_os = "linux"))]
+    fn next_event(&self) -> Option<Instant> {
+        let look = (self.away > 0).then(|| self.inbox.bell().next_look(self.looked));
+        let again = self.later.front().map(|(from, _)| *from);
+        Some(look.into_iter().chain(again).min().unwrap_or(Instant::MAX))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn event_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.inbox.bell().fd())
+    }
+
+    /// Waits for the threads: the only call that may take long.
+    fn abandon(&mut self, out: &mut Vec<Inflight>) {
+        self.quiesce(out);
+    }
+}
+
+impl<S: Source> Drop for ThreadQueue<S> {
+    /// Waits, as a ring does, until no thread reaches a payload. The engine calls `abandon` first. Otherwise the
+    /// requests still held are dropped, which is reported, and their payloads stay in the engine's table.
+    fn drop(&mut self) {
+        self.quiesce(&mut Vec::new());
     }
 }
