@@ -11,7 +11,7 @@
 //! Threads of librbd read and write payloads until librbd has answered. Until then a request's token
 //! ([`Inflight`](blkmq_engine::Inflight)) stays in its place, and the engine keeps the payloads of that token alive and
 //! does not touch them. A queue that ends waits for librbd; if the cluster does not answer, the memory is leaked
-//! (`src/sys/flight.rs`).
+//! (`src/sys/mod.rs`).
 
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]
@@ -20,8 +20,6 @@ mod device;
 mod options;
 mod queue;
 mod sys;
-#[cfg(test)]
-mod tests;
 
 pub use device::RbdDevice;
 pub use options::{Cache, ImageSpec, OpenError, Options, RBD, RBD_PAGE};

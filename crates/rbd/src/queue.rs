@@ -1,5 +1,5 @@
-//! [`RbdQueue`]: one hardware queue of an image; [`ImageState`]: changes and stalls of the image since it was opened; and
-//! [`Replies`]: distributes librbd's replies to the hardware queues of an image.
+//! [`RbdQueue`]: one hardware queue of an image; [`ImageState`]: changes and stalls of the image since it was opened;
+//! and [`Replies`]: distributes librbd's replies to the hardware queues of an image.
 //!
 //! For each image librbd has one queue of finished I/Os, and one descriptor that it signals. The hardware queue that
 //! polls it takes all replies, and moves those of other hardware queues to their inboxes.

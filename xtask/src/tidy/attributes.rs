@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(count("crates/engine/src/sync/ring.rs", code), 0);
         assert_eq!(count("crates/remote/src/memory.rs", code), 0);
         assert_eq!(count("crates/remote/src/device.rs", code), 1);
-        assert_eq!(count("crates/rbd/src/sys/image.rs", code), 0);
+        assert_eq!(count("crates/rbd/src/sys/mod.rs", code), 0);
         assert_eq!(count("crates/rbd/src/queue.rs", code), 1);
         assert_eq!(count("crates/engine/src/queue.rs", "// unsafe\n#[allow(unsafe_code)]\n"), 0);
     }
