@@ -2,14 +2,14 @@
 //! as one device, with a ring for each client that has all of them. [`Requests`]: requests as work for the threads of
 //! `blkmq-threads`, where io_uring is forbidden.
 
+use crate::OpenError;
+use crate::file::{self, FileState};
 use crate::options::{DEFAULT_THREADS, Options};
 use crate::parts::{self, Files, Kind, Order, Part, ZeroBy};
-use crate::present::FileState;
 use crate::queue::{Origin, UringQueue};
 use crate::request::Request;
 use crate::ring::Ring;
 use crate::target::{self, Target};
-use crate::{OpenError, contents};
 use blkmq_buf::{BufferPool, IoBuf};
 use blkmq_core::{Extent, IoResult, SECTOR_SIZE};
 use blkmq_engine::{
@@ -86,7 +86,7 @@ impl UringDevice {
     /// [`raw`](Options::raw).
     #[must_use]
     pub fn image_format(path: impl AsRef<Path>) -> Option<&'static str> {
-        contents::format_of(path.as_ref())
+        file::format_of(path.as_ref())
     }
 
     /// Checks that io_uring is available.
@@ -255,7 +255,7 @@ impl UringDevice {
             let left = most.max(1) - found.len();
             let block = part.target.alignment.block;
             let inside = at - start..end - start;
-            for extent in contents::of_file(&part.target.file, inside, block, left)? {
+            for extent in file::extents(&part.target.file, inside, block, left)? {
                 at = start + extent.end;
                 Extent::append(&mut found, Extent { end: at, ..extent });
             }

@@ -67,23 +67,304 @@
 
 #![cfg(target_os = "linux")]
 
-mod berth;
-mod contents;
 mod device;
-mod error;
-mod lock;
+mod file;
 mod options;
 mod parts;
-mod present;
 mod queue;
 mod request;
 mod ring;
-mod sys;
 mod target;
 
 pub use device::UringDevice;
-pub use error::OpenError;
-pub use lock::{Conflict, Permission};
+use file::{Access, LockError};
+pub use file::{Conflict, FileState, Permission};
+use nix::errno::Errno;
 pub use options::{Options, ParamError, THREADS, THREADS_PAGE, URING, URING_PAGE};
-pub use present::FileState;
 pub use queue::UringQueue;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The reason why a device was not opened, or its rings were not made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The description is invalid.
+    Parameter(ParamError),
+    /// The operating system refused an operation on the file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operation: "open", "extend".
+        what: &'static str,
+        /// The reason.
+        why: io::Error,
+    },
+    /// It is neither a regular file nor a block device.
+    NotStorage {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another program has the file open in a conflicting way.
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// Whether the file was to be opened for writing.
+        for_writing: bool,
+        /// The conflict.
+        conflict: Conflict,
+    },
+    /// The file is shorter than a block.
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// Its block size in bytes.
+        block: u32,
+    },
+    /// `size` was given for a block device, or together with `readonly` for a file that is smaller.
+    NotExtended {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: &'static str,
+    },
+    /// It is an image of another format than raw, and `format=raw` was not given.
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// The name of the format.
+        format: &'static str,
+    },
+    /// `iopoll` was given, and the file is on no disk that can be polled, or does not bypass the page cache.
+    NotPolled {
+        /// The file.
+        path: PathBuf,
+    },
+    /// io_uring is not available: not built into the kernel, switched off, or filtered.
+    NoIoUring {
+        /// `ENOSYS`, `EPERM` or `EACCES`.
+        why: io::Error,
+        /// The value of `kernel.io_uring_disabled`, if it exists.
+        disabled: Option<String>,
+    },
+    /// The kernel's io_uring is too old.
+    Missing {
+        /// The missing operations.
+        operations: Vec<&'static str>,
+    },
+    /// A ring was not made or set up, or threads were not started.
+    Ring {
+        /// The operation.
+        what: &'static str,
+        /// The reason.
+        why: io::Error,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn file(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |why| Self::File { path, what, why }
+    }
+
+    /// The error for a file that was not locked.
+    pub(crate) fn locked(path: &Path, access: Access, why: LockError) -> Self {
+        let path = path.to_path_buf();
+        match why {
+            LockError::Conflict(conflict) => {
+                Self::InUse { path, for_writing: access != Access::Read, conflict }
+            }
+            LockError::Unsupported => Self::File { path, what: "lock", why: Errno::ENOLCK.into() },
+            LockError::Io(why) => Self::File { path, what: "lock", why },
+        }
+    }
+
+    pub(crate) fn ring(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |why| Self::Ring { what, why }
+    }
+
+    /// Returns whether io_uring is missing, forbidden or too old on this machine, or in this container.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::NoIoUring { .. } | Self::Missing { .. })
+    }
+
+    /// Returns whether threads can do the I/O: io_uring is unavailable, or there is no memory for the smallest ring.
+    pub(crate) fn leaves_threads(&self) -> bool {
+        match self {
+            Self::Ring { why, .. } => why.raw_os_error() == Some(libc::ENOMEM),
+            _ => self.is_unavailable(),
+        }
+    }
+
+    /// Returns whether the file is in use elsewhere, so that opening it may succeed later.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        match self {
+            Self::InUse { .. } => true,
+            Self::File { why, .. } => why.kind() == io::ErrorKind::ResourceBusy,
+            _ => false,
+        }
+    }
+}
+
+/// Keeps the text, with the error kind of the operating system if there is one.
+impl From<OpenError> for io::Error {
+    fn from(error: OpenError) -> Self {
+        let kind = match &error {
+            OpenError::File { why, .. }
+            | OpenError::NoIoUring { why, .. }
+            | OpenError::Ring { why, .. } => why.kind(),
+            OpenError::Missing { .. } | OpenError::NotPolled { .. } => io::ErrorKind::Unsupported,
+            OpenError::InUse { .. } => io::ErrorKind::ResourceBusy,
+            OpenError::Parameter(_)
+            | OpenError::NotStorage { .. }
+            | OpenError::Empty { .. }
+            | OpenError::Image { .. }
+            | OpenError::NotExtended { .. } => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parameter(e) => e.fmt(f),
+            Self::File { path, what, why } => write!(f, "cannot {what} {}: {why}", path.display()),
+            Self::NotStorage { path } => {
+                write!(f, "{} is neither a regular file nor a block device", path.display())
+            }
+            Self::InUse { path, for_writing, conflict } => in_use(f, path, *for_writing, *conflict),
+            Self::Empty { path, block } => write!(
+                f,
+                "{} has not room for one block of {block} bytes; size=16m makes it larger",
+                path.display()
+            ),
+            Self::NotExtended { path, why } => {
+                write!(f, "{} cannot be extended: {why}", path.display())
+            }
+            Self::Image { path, format } => write!(
+                f,
+                "{} begins like a {format} image, and its bytes would be taken as those of a disk; accepted: a raw image, \
+                 as qemu-img convert -O raw makes, an export of qemu-nbd (nbd:), or format=raw to take it as it is",
+                path.display()
+            ),
+            Self::NotPolled { path } => write!(
+                f,
+                "{} cannot be polled (iopoll=1): accepted is direct I/O on a disk whose queue/io_poll is 1 in sysfs; \
+                 for NVMe the kernel needs nvme.poll_queues=N",
+                path.display()
+            ),
+            Self::NoIoUring { why, disabled } => {
+                write!(f, "io_uring is not available here ({why}): ")?;
+                match disabled.as_deref() {
+                    Some("0") => f.write_str(
+                        "sysctl kernel.io_uring_disabled is 0, so a seccomp filter (as containers have) \
+                         forbids io_uring_setup; allow it there",
+                    ),
+                    Some(n) => write!(
+                        f,
+                        "sysctl kernel.io_uring_disabled is {n}; 0 allows everybody, 1 only \
+                         kernel.io_uring_group and CAP_SYS_ADMIN, 2 nobody"
+                    ),
+                    None => f.write_str(
+                        "the kernel is older than Linux 5.6 or built without CONFIG_IO_URING, or a \
+                         seccomp filter (as containers have) forbids io_uring_setup",
+                    ),
+                }
+            }
+            Self::Missing { operations } => write!(
+                f,
+                "the kernel's io_uring lacks {}; Linux 5.6 and later have them",
+                operations.join(", ")
+            ),
+            Self::Ring { what, why } => {
+                write!(f, "cannot {what}: {why}")?;
+                if why.raw_os_error() == Some(libc::ENOMEM) {
+                    f.write_str(
+                        "; raise RLIMIT_MEMLOCK (ulimit -l), or use fewer hw_queues, a smaller \
+                         hw_queue_depth or fixed=0",
+                    )?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Writes the text of [`OpenError::InUse`]. The conflicting programs lock images as QEMU does.
+fn in_use(
+    f: &mut fmt::Formatter<'_>,
+    path: &Path,
+    for_writing: bool,
+    conflict: Conflict,
+) -> fmt::Result {
+    let path = path.display();
+    let (mode, readonly) = if for_writing { ("writing", "readonly=1, ") } else { ("reading", "") };
+    let other = "another program (a virtual machine, qemu-img, blkmq) has it open";
+    write!(f, "cannot open {path} for {mode}: {other} ")?;
+    match conflict {
+        Conflict::Used(Permission::Read) => f.write_str("for reading")?,
+        Conflict::Used(Permission::Write) => f.write_str("for writing")?,
+        Conflict::Used(Permission::Resize) => f.write_str("to resize it")?,
+        Conflict::Unshared(Permission::Read) => f.write_str("and lets no other read it")?,
+        Conflict::Unshared(Permission::Write) => f.write_str("and lets no other write to it")?,
+        Conflict::Unshared(Permission::Resize) => f.write_str("and lets no other resize it")?,
+    }
+    write!(f, "; accepted: to close it there, {readonly}or locking=0 to open it nevertheless")
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Parameter(e) => Some(e),
+            Self::File { why, .. } | Self::NoIoUring { why, .. } | Self::Ring { why, .. } => {
+                Some(why)
+            }
+            Self::NotStorage { .. }
+            | Self::InUse { .. }
+            | Self::Empty { .. }
+            | Self::Image { .. }
+            | Self::NotExtended { .. }
+            | Self::NotPolled { .. }
+            | Self::Missing { .. } => None,
+        }
+    }
+}
+
+impl From<ParamError> for OpenError {
+    fn from(e: ParamError) -> Self {
+        Self::Parameter(e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(errno: i32, disabled: Option<&str>) -> String {
+        let why = io::Error::from_raw_os_error(errno);
+        let error = OpenError::NoIoUring { why, disabled: disabled.map(Into::into) };
+        assert!(error.is_unavailable());
+        error.to_string()
+    }
+
+    #[test]
+    fn a_refused_ring_names_the_sysctl_or_the_filter() {
+        let text = refused(libc::EPERM, Some("2"));
+        assert!(text.contains("kernel.io_uring_disabled is 2"), "{text}");
+        let text = refused(libc::EPERM, Some("0"));
+        assert!(text.contains("seccomp"), "{text}");
+        let text = refused(libc::ENOSYS, None);
+        assert!(text.contains("CONFIG_IO_URING") && text.contains("seccomp"), "{text}");
+    }
+
+    #[test]
+    fn memory_that_may_not_be_locked_is_explained() {
+        let why = io::Error::from_raw_os_error(libc::ENOMEM);
+        let text = OpenError::ring("register buffers")(why).to_string();
+        assert!(text.starts_with("cannot register buffers") && text.contains("RLIMIT_MEMLOCK"));
+    }
+}

@@ -1,7 +1,7 @@
 //! The files of a device, and the sectors of the device that each of them holds. Usually one file holds all sectors.
 //! Also the operations of the kernel ([`Kind`]), and their targets.
 
-use crate::present::Present;
+use crate::file::Present;
 use crate::target::{Alignment, Target};
 use blkmq_core::{IoError, IoFlags, Limits, Op, SECTOR_SIZE};
 use blkmq_engine::{Inflight, WriteCache};

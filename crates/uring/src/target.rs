@@ -2,10 +2,8 @@
 //!
 //! This module knows no rings. Deviations from the options are reported in notes.
 
-use crate::contents::{self, seek};
-use crate::lock::{Access, LockError, lock};
-use crate::present::{self, Kind, Present};
-use crate::{OpenError, Options, sys};
+use crate::file::{self, Access, Kind, LockError, Present, QueueAttributes, lock, seek};
+use crate::{OpenError, Options};
 use blkmq_buf::{AlignedBuf, PAGE};
 use blkmq_core::{Limits, SECTOR_SIZE};
 use blkmq_engine::WriteCache;
@@ -14,6 +12,7 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::Whence;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -72,8 +71,8 @@ impl Target {
         keep_out(path, &file, kind, options, &mut notes)?;
         let about = |e| OpenError::file(path, "look at")(e);
         let meta = file.metadata().map_err(about)?;
-        let bytes = present::bytes(&file, kind).map_err(about)?;
-        let readonly = options.readonly || present::is_read_only(&file, kind);
+        let bytes = file::length(&file, kind).map_err(about)?;
+        let readonly = options.readonly || file::is_read_only(&file, kind);
         let rest = bytes % u64::from(alignment.block);
         if bytes == rest {
             return Err(OpenError::Empty { path: path.into(), block: alignment.block });
@@ -81,7 +80,7 @@ impl Target {
         if rest > 0 {
             notes.push(format!("the last {rest} bytes are no whole block and are left alone"));
         }
-        let queue = present::Queue::of(if kind == Kind::File { meta.dev() } else { meta.rdev() });
+        let queue = QueueAttributes::of(if kind == Kind::File { meta.dev() } else { meta.rdev() });
         if options.iopoll && !(is_direct && has_polls(queue.as_ref())) {
             return Err(OpenError::NotPolled { path: path.into() });
         }
@@ -128,7 +127,7 @@ impl Target {
 }
 
 /// Returns whether the disk has queues for polling.
-fn has_polls(queue: Option<&present::Queue>) -> bool {
+fn has_polls(queue: Option<&QueueAttributes>) -> bool {
     queue.is_some_and(|queue| queue.is_set("io_poll"))
 }
 
@@ -141,7 +140,7 @@ fn is_in_memory(kind: Kind, file: &File) -> bool {
 fn hole_limits(
     limits: &mut Limits,
     (kind, file, preferred, bytes): (Kind, &File, u64, u64),
-    queue: Option<&present::Queue>,
+    queue: Option<&QueueAttributes>,
     notes: &mut Vec<String>,
 ) {
     let block = limits.logical_block_size;
@@ -190,7 +189,7 @@ pub(crate) fn prepare(
         _ => Kind::File,
     };
     if !options.raw
-        && let Some(format) = contents::format_of(path)
+        && let Some(format) = file::format_of(path)
     {
         return Err(OpenError::Image { path: path.into(), format });
     }
@@ -201,7 +200,7 @@ pub(crate) fn prepare(
         Kind::BlockDevice => return refuse("a block device has the size that it has"),
         Kind::File if is_large_enough => {}
         Kind::File if options.readonly => return refuse("it is to be opened with readonly=1"),
-        Kind::File => contents::extend(path, bytes, options.locking, stop)?,
+        Kind::File => file::extend(path, bytes, options.locking, stop)?,
     }
     Ok(kind)
 }
@@ -282,7 +281,7 @@ fn open_direct(
 /// The alignment for direct I/O: from statx since Linux 6.1, and on older kernels the logical block size of a device,
 /// or the block size of a file by trial. `None` if the file has no direct I/O.
 fn direct_alignment(file: &File, kind: Kind) -> Option<Alignment> {
-    if let Some((block, memory)) = sys::direct_alignment(file) {
+    if let Some((block, memory)) = reported_alignment(file) {
         let has_direct = block > 0 && memory > 0;
         return has_direct.then(|| Alignment { block: block.max(SECTOR_SIZE), memory });
     }
@@ -292,7 +291,29 @@ fn direct_alignment(file: &File, kind: Kind) -> Option<Alignment> {
 
 /// The logical block size of a device.
 fn block_size(file: &File, kind: Kind) -> Option<u32> {
-    (kind == Kind::BlockDevice).then(|| sys::block_size(file)).flatten()
+    (kind == Kind::BlockDevice).then(|| logical_block_size(file)).flatten()
+}
+
+/// The alignment of direct I/O in the file and in memory, in bytes, as statx reports it since Linux 6.1: zero if there
+/// is no direct I/O, `None` if unknown.
+fn reported_alignment(file: &File) -> Option<(u32, u32)> {
+    let mut stat = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let (fd, wanted) = (file.as_raw_fd(), libc::STATX_DIOALIGN);
+    // SAFETY: the path is a string, and the kernel writes to `stat` during the call only.
+    let asked =
+        unsafe { libc::statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, wanted, stat.as_mut_ptr()) };
+    // SAFETY: its fields are integers, for which zero is a value.
+    let stat = unsafe { stat.assume_init() };
+    let is_known = asked == 0 && stat.stx_mask & wanted != 0;
+    is_known.then_some((stat.stx_dio_offset_align, stat.stx_dio_mem_align))
+}
+
+/// The logical block size of a block device, in bytes; `None` if the device does not report it.
+fn logical_block_size(device: &File) -> Option<u32> {
+    let mut bytes = 0_i32;
+    // SAFETY: the kernel writes an int, during the call only.
+    let asked = unsafe { libc::ioctl(device.as_raw_fd(), libc::BLKSSZGET, &raw mut bytes) };
+    if asked == 0 { u32::try_from(bytes).ok() } else { None }
 }
 
 /// The smallest block that can be read, as a direct read of less is refused; `None` if no read succeeds.
@@ -305,7 +326,7 @@ fn smallest_read(file: &File) -> Option<u32> {
 }
 
 /// The limits of a file of `bytes` bytes. `alignment` is that of each range of a list, 0 through the page cache.
-fn limits(queue: Option<&present::Queue>, (block, alignment): (u32, u32), bytes: u64) -> Limits {
+fn limits(queue: Option<&QueueAttributes>, (block, alignment): (u32, u32), bytes: u64) -> Limits {
     let default = Limits::default();
     let number = |attribute| queue.and_then(|queue| queue.number(attribute));
     let blocks = |sectors: u64| sectors / u64::from(block / SECTOR_SIZE);
@@ -334,7 +355,7 @@ fn limits(queue: Option<&present::Queue>, (block, alignment): (u32, u32), bytes:
 fn holes_of_file(file: &File, bytes: u64) -> u64 {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let page = PAGE as u64;
-    let punch = |at| sys::allocate(file, mode, at, page);
+    let punch = |at| file::allocate(file, mode, at, page);
     let can = match punch(bytes.checked_next_multiple_of(page).unwrap_or(bytes)) {
         Err(Errno::EFBIG | Errno::EINVAL) => {
             page_of_hole(file, bytes).is_some_and(|at| punch(at).is_ok())
@@ -357,7 +378,7 @@ fn page_of_hole(file: &File, bytes: u64) -> Option<u64> {
 
 /// The most sectors in one discard; 0 if the device has none. A hole in a device is a write of zeroes that it unmaps,
 /// so the device must have both.
-fn discard_of_device(queue: Option<&present::Queue>, notes: &mut Vec<String>) -> u64 {
+fn discard_of_device(queue: Option<&QueueAttributes>, notes: &mut Vec<String>) -> u64 {
     let sectors = |attribute| {
         let bytes = queue.and_then(|queue| queue.number(attribute)).unwrap_or(0);
         (bytes / u64::from(SECTOR_SIZE)).min(MAX_HOLE_SECTORS)
@@ -390,7 +411,7 @@ mod tests {
         for (name, value) in attributes {
             std::fs::write(folder.path().join(name), format!("{value}\n")).unwrap();
         }
-        limits(Some(&present::Queue::at(folder.path().into())), (512, 4), 1 << 30)
+        limits(Some(&QueueAttributes::at(folder.path().into())), (512, 4), 1 << 30)
     }
 
     /// A loop device reports 1280 KiB and 128 segments, so a request of 1 MiB would be two or three commands.

@@ -4,9 +4,7 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::common::{
-    BLOCK, SECTORS, TempFile, block, call, fill, io, is_filled, open, service, start,
-};
+use crate::{BLOCK, SECTORS, TempFile, block, call, fill, io, is_filled, open, service, start};
 use blkmq_buf::{AlignedBuf, BufferPool};
 use blkmq_core::{Bytes, Extent, IoError, IoFlags, Op, Payload, Rng};
 use blkmq_engine::{BlockDevice, Io, Join, WriteCache};

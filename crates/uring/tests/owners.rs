@@ -3,7 +3,7 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::common::{BLOCK, TempFile, block, fill, io, is_filled};
+use crate::{BLOCK, TempFile, block, fill, io, is_filled};
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{Instant, Nanos, Op};
 use blkmq_engine::{BlockDevice, Config, DEFAULT_SUBMITTERS};

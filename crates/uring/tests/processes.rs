@@ -2,8 +2,6 @@
 
 #![cfg(target_os = "linux")]
 
-// This part of `common` needs no service.
-#[path = "common/files.rs"]
 mod files;
 
 use blkmq_uring::UringDevice;

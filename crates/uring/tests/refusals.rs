@@ -6,9 +6,7 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::common::{
-    BLOCK, SECTORS, TempFile, block, call, fill, io, is_filled, open, service, start,
-};
+use crate::{BLOCK, SECTORS, TempFile, block, call, fill, io, is_filled, open, service, start};
 use blkmq_buf::{AlignedBuf, BufferPool};
 use blkmq_core::{Instant, IoError, Op, Payload};
 use blkmq_engine::{

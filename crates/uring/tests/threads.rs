@@ -4,8 +4,8 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::common::{self, BLOCK, SECTORS, TempFile, block, is_filled, start};
-use crate::{contents, refusals};
+use crate::files::WITHOUT_RINGS;
+use crate::{BLOCK, SECTORS, TempFile, block, contents, is_filled, refusals, start};
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{IoFlags, Op, Rng};
 use blkmq_device::contract::Checked;
@@ -131,7 +131,7 @@ fn without_rings(errno: i32, test: impl FnOnce() + Send + 'static) {
         let filter = SeccompFilter::new(setup, SeccompAction::Allow, refused, arch);
         let program: BpfProgram = filter.expect("a filter").try_into().expect("a program");
         seccompiler::apply_filter(&program).expect("a thread may forbid itself system calls");
-        common::WITHOUT_RINGS.set(true);
+        WITHOUT_RINGS.set(true);
         test();
     });
     if let Err(panic) = ended.join() {

@@ -276,7 +276,7 @@ enum Fault {
 ///
 /// A queue of the disk is a ring as in `uring`: entries, which the disk takes when they are submitted, and completions,
 /// which make its descriptor readable. All clients share it, or it is the lane of one client and has a berth. As in
-/// `uring/src/berth.rs`, a wake-up is a completion if the thread that sleeps there has asked for it in a turn, and the
+/// `uring/src/ring.rs`, a wake-up is a completion if the thread that sleeps there has asked for it in a turn, and the
 /// sleep of a waiting owner submits its entries.
 ///
 /// *Fault model.* A berth may have a bug ([`Fault`]).
