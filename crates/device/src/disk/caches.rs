@@ -12,7 +12,7 @@
 //! the head reaches first is chosen. The lowest of these is passed over a limited number of times, so that the sweep
 //! advances.
 
-use super::commands::{Answers, Command, Kind};
+use super::commands::{Answers, Command, Kind, covers};
 use super::mechanics::{Access, Estimate, Figures, Mechanics, Passage, Stream, Track};
 use super::params::MIB_SECTORS;
 use crate::memory::BadBlocks;
@@ -192,11 +192,6 @@ impl ReadAhead {
         debug_assert!(!self.overlaps(range), "that is stopped first");
         self.segments.invalidate(range);
     }
-}
-
-/// Returns whether all of `inner` is in `outer`.
-pub(super) fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {
-    outer.start <= inner.start && inner.end <= outer.end
 }
 
 #[derive(Clone, Debug, Default)]

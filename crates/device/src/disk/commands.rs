@@ -99,7 +99,7 @@ impl Commands {
     pub(super) fn take_read_within(&mut self, range: &Range<u64>) -> Option<Waiting> {
         let is_within = |waiting: &Waiting| {
             let Command { kind, range: asked, .. } = &waiting.command;
-            *kind == Kind::Read && super::caches::covers(range, asked)
+            *kind == Kind::Read && covers(range, asked)
         };
         self.list.iter().position(is_within).map(|index| self.take(index))
     }
@@ -227,6 +227,11 @@ impl Answers {
         let Reverse(Answer { tag, failed, .. }) = self.heap.pop()?;
         Some((tag, if failed { Err(IoError::IO) } else { Ok(()) }))
     }
+}
+
+/// Returns whether all of `inner` is in `outer`.
+pub(super) fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
 }
 
 #[cfg(test)]
