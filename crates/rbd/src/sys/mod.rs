@@ -181,7 +181,7 @@ const PATIENCE: u32 = 10;
 /// Librbd's answer to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reply {
-    /// The ticket that [`Flight`](Flight) passed with the request.
+    /// The ticket that [`Flight`] passed with the request.
     pub(crate) ticket: usize,
     /// The number of bytes, or a negative errno.
     pub(crate) result: i64,
