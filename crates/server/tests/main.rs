@@ -9,5 +9,4 @@ mod life;
 mod requests;
 mod rig;
 mod tls;
-mod truth;
 mod vhost;
