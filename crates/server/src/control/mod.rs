@@ -12,20 +12,16 @@
 //! one.
 
 mod answer;
-mod counts;
 mod recording;
-mod socket;
 
 pub use crate::clients::ClientState;
 pub use crate::figures::{
     Bounded, Condition, DeviceStat, ExportStat, Figures, FloorStat, GoalStat, Held, Stages, Stat,
     State, Times, time,
 };
-pub(crate) use answer::{Origin, audited, patient, to as respond};
-pub use counts::{ExportWait, Waits};
-pub(crate) use counts::{begin, counts};
+pub(crate) use answer::{Control, Origin, audited, begin, counts, patient, to as respond};
+pub use answer::{ExportWait, Waits};
 pub use recording::{Ended, RecordError, Why, record};
-pub(crate) use socket::Control;
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Write};
