@@ -5,7 +5,7 @@
 
 use crate::export::Served;
 use crate::flight::{Buffers, Cookie, Flights, Long, Steps, Work, Zeroes};
-use crate::waiting::DiskClient;
+use crate::threads::DiskClient;
 use blkmq::core::IoPrio;
 use blkmq::{AlignedBuf, Bytes, Io, IoError, IoResult, Refusal, SECTOR_SIZE};
 use std::collections::VecDeque;

@@ -11,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 mod allow;
-mod bounds;
 mod carrier;
 mod clients;
 pub mod control;
@@ -22,7 +21,6 @@ mod flight;
 mod http;
 mod listener;
 mod log;
-mod machine;
 mod metrics;
 mod server;
 mod stream;
@@ -30,18 +28,16 @@ mod threads;
 mod tls;
 mod ublk;
 mod vhost;
-mod waiting;
 mod watch;
 mod worker;
 
 pub use allow::{Allow, Network, Rule, RuleError};
 pub use blkmq_ublk::control::UblkError;
-pub use bounds::Bounds;
+pub use clients::Bounds;
 pub use disk::Disk;
-pub use export::{Cache, Export, ExportError, Region};
+pub use export::{Cache, Export, ExportError, GuestIoprio, MOST_QUEUES, Region, Ublk, VhostUser};
 pub use figures::Counting;
 pub use listener::{Address, AddressError, Listener, Rights};
-pub use machine::{GuestIoprio, MOST_QUEUES, Ublk, VhostUser};
 pub use metrics::Format;
 pub use server::{Handle, Server, ServerError, Settings};
 pub use tls::{Tls, TlsError};

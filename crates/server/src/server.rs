@@ -1,8 +1,7 @@
 //! [`Server`]: its start, its parts and its end.
 
 use crate::allow::{Allow, Gate};
-use crate::bounds::{Bounds, Guests, Tenants};
-use crate::clients::Clients;
+use crate::clients::{Bounds, Clients, Guests, Tenants};
 use crate::control::{self, Answer, Control, GoesOn, Program, Request};
 use crate::disk::Disk;
 use crate::export::{Catalog, Export, ExportError};

@@ -2,7 +2,7 @@
 //! replies to be sent, gathered into as few writes as possible.
 
 use crate::allow::Identity;
-use crate::bounds::Peer;
+use crate::clients::Peer;
 use crate::tls::{Session, Tls};
 use blkmq::AlignedBuf;
 use blkmq_nbd::Header;

@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(count("crates/runtime/src/waiting.rs", code), 2);
         assert_eq!(count("crates/runtime/src/port/mod.rs", code), 0);
         assert_eq!(count("crates/runtime/tests/a.rs", code), 0);
-        assert_eq!(count("crates/server/src/waiting.rs", code), 0);
+        assert_eq!(count("crates/server/src/threads.rs", code), 0);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::Shared;
 use super::connection::{Connection, Payload, Phase, Transmission};
 use super::places::Places;
 use crate::allow::Identity;
-use crate::bounds::{Guest, Tenancy, UnderWay, one_too_many};
+use crate::clients::{Guest, Tenancy, UnderWay, one_too_many};
 use crate::export::{Seat, Served, Table};
 use crate::flight::Key;
 use crate::log::{Rarely, Reason};

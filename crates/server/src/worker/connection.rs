@@ -2,8 +2,7 @@
 //! [`Arriving`], the payload of a write on its way into its buffers.
 
 use crate::allow::Identity;
-use crate::bounds::{Bounds, Guest, Tenancy};
-use crate::clients::{Figures, Listed};
+use crate::clients::{Bounds, Figures, Guest, Listed, Tenancy};
 use crate::export::Seat;
 use crate::flight::{Buffers, Cookie, Flight, Key, Work};
 use crate::log::{Reason, Refusals};

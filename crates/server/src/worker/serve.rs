@@ -11,7 +11,7 @@ use crate::disk::Disk;
 use crate::export::Cache;
 use crate::flight::{self, Buffers, Cookie, Flight, Flights, Key, Long, Steps, Work, Zeroes};
 use crate::log::Reason;
-use crate::waiting::DiskClient;
+use crate::threads::DiskClient;
 use blkmq::{AlignedBuf, Bytes, Instant, Io, IoError, IoResult, Owner, Refusal, SECTOR_SIZE};
 use blkmq_nbd::server::{Extents, Parsed, Room};
 use blkmq_nbd::{
