@@ -8,11 +8,8 @@
 #![forbid(unsafe_code)]
 
 mod ctl;
-mod promises;
 mod serve;
 mod top;
-#[cfg(test)]
-mod virtual_figures;
 
 use blkmq_terminal::{OutputError, UsageError, program};
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! The help page of `blkmqctl`: its commands and options, and their parsing.
 
-use super::kernel::Choice;
+use super::stat::Choice;
 use crate::serve::wanted::default_control;
 use blkmq_server::control::{ExportSettings, Request};
 use blkmq_terminal::page::Page;

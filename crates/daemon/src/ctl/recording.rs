@@ -1,7 +1,7 @@
 //! `blkmqctl trace` and `blkmqctl elevator-log`: the recordings of a running server, into files or a pipe.
 
 use super::args::Recording;
-use super::text;
+use super::json_line;
 use crate::Failure;
 use blkmq_server::control::{Ended, RecordError, Request, Why, record};
 use blkmq_terminal::output::complain;
@@ -55,7 +55,7 @@ pub fn run(
     into.finish().map_err(|e| failed(&e))?;
     let what = if is_trace { "events" } else { "calls" };
     if json {
-        let line = text::json(&Outcome { ended, bytes });
+        let line = json_line(&Outcome { ended, bytes });
         if to_pipe {
             complain(format_args!("{}", line.trim_end()));
         } else {
