@@ -1,11 +1,18 @@
-//! The help page of `blkmqd`: its options and their parsing.
+//! The help pages of `blkmqd`: its options and their parsing, also for `blkmqd vhost-user-blk`, which serves the disk
+//! of one virtual machine.
+//!
+//! The options of that mode follow QEMU's conventions for vhost-user back-end programs, so that a program that starts
+//! other back ends can start this one. The option `--fd`, the number of an inherited socket, is not supported: the
+//! number could be that of another descriptor of this process.
 
 use super::access::{self, Ways};
 use super::process::LogFormat;
-use super::wanted::{self, Control, DiskChoice, Http, Wanted};
-use super::{check, config, export};
+use super::wanted::{self, Control, DiskChoice, Http, Listen, Wanted};
+use super::{config, export, model};
 use blkmq_engine::DeviceDepth;
-use blkmq_server::{Address, Allow, Bounds, Export, Rule};
+use blkmq_server::{
+    Address, Allow, Bounds, Counting, Export, GuestIoprio, Rights, Rule, VhostUser,
+};
 use blkmq_terminal::page::Page;
 use blkmq_terminal::{SchedulerChoice, UsageError};
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -111,7 +118,7 @@ fn checking() -> [Arg; 3] {
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("")
-            .value_parser(check::model)
+            .value_parser(model)
             .requires("check")
             .conflicts_with("open")
             .help("with --check: print the commands of blkmq that try the promises in virtual time, on MODEL in place of devices that are no models"),
@@ -310,6 +317,125 @@ fn disks(
     Ok((0..).zip(devices).map(choice).collect())
 }
 
+/// The word that selects this mode.
+const WORD: &str = "vhost-user-blk";
+
+/// The answer to `--print-capabilities`.
+const CAPABILITIES: &str =
+    "{\n  \"type\": \"block\",\n  \"features\": [\n    \"read-only\",\n    \"blk-file\"\n  ]\n}\n";
+
+const MACHINE_PAGE: Page = Page {
+    name: "blkmqd vhost-user-blk",
+    summary: "a file or device as the disk of one virtual machine",
+    description: "\
+Waits on a socket for a virtual machine monitor (QEMU, cloud-hypervisor, crosvm) and serves its guest. With several \
+machines, or clients of NBD beside them, a configuration file has the same as settings of exports.",
+    examples: &[
+        "blkmqd vhost-user-blk --socket-path=/run/vm.sock --blk-file=disk.img",
+        "blkmqd vhost-user-blk --socket-path=/run/vm.sock --blk-file=/dev/nvme0n1 --scheduler=mq-deadline",
+    ],
+};
+
+/// The task given by a command line.
+pub enum Machine {
+    /// Print the capabilities of this program.
+    Capabilities,
+    /// Serve with these settings.
+    Serve(Box<Wanted>),
+}
+
+/// The program.
+pub fn machine_definition() -> Command {
+    let option = |name, value| Arg::new(name).long(name).value_name(value);
+    MACHINE_PAGE.command("").version(env!("CARGO_PKG_VERSION")).args([
+        option("socket-path", "PATH").help("the socket of the virtual machine monitor"),
+        option("blk-file", "PATH").help("the file or block device, or a device of blkmqd (memory,size=64)"),
+        Arg::new("read-only")
+            .long("read-only")
+            .action(ArgAction::SetTrue)
+            .help("the guest may not write"),
+        option("num-queues", "N").help("queues that the guest may use, 1 to 64 (default: 4)"),
+        option("guest-ioprio", "USE").value_parser(|text: &str| text.parse::<GuestIoprio>()).help(
+            "the use of the guest's priorities: off (default), clamp (none above best-effort), or trust",
+        ),
+        option("scheduler", "NAME[:KEY=VALUE,...]")
+            .value_parser(wanted::scheduler)
+            .help("the scheduler (default: as Linux)"),
+        option("log", "LEVEL")
+            .value_parser(wanted::level)
+            .help("error, warn, info or debug, on standard error (default: info)"),
+        Arg::new("print-capabilities")
+            .long("print-capabilities")
+            .action(ArgAction::SetTrue)
+            .help("say what this program can do, as JSON, and end"),
+    ])
+}
+
+impl Machine {
+    /// Converts the arguments that clap has parsed.
+    ///
+    /// # Errors
+    /// If a path is missing, or the device is unknown.
+    pub fn of(found: &ArgMatches) -> Result<Self, UsageError> {
+        if found.get_flag("print-capabilities") {
+            return Ok(Self::Capabilities);
+        }
+        let path = |name: &str| {
+            let missing = || UsageError::new(format!("no --{name}; accepted: --{name}=PATH"));
+            found.get_one::<String>(name).cloned().ok_or_else(missing)
+        };
+        let (socket, file) = (path("socket-path")?, path("blk-file")?);
+        let read_only = found.get_flag("read-only");
+        let device = if wanted::check_device(&file).is_ok() {
+            file.clone()
+        } else {
+            format!("uring:{file}{}", if read_only { ",readonly=1" } else { "" })
+        };
+        let mut machine = VhostUser::new(socket.into());
+        if let Some(text) = found.get_one::<String>("num-queues") {
+            let queues = text.parse().ok().filter(|n| (1..=blkmq_server::MOST_QUEUES).contains(n));
+            let accepted = format!("accepted: 1 to {}", blkmq_server::MOST_QUEUES);
+            machine.queues = queues
+                .ok_or_else(|| UsageError::new(format!("--num-queues: '{text}'; {accepted}")))?;
+        }
+        machine.guest_ioprio = found.get_one("guest-ioprio").copied().unwrap_or_default();
+        let scheduler = found.get_one("scheduler").cloned();
+        let disk = DiskChoice {
+            name: file,
+            device,
+            scheduler: scheduler.unwrap_or_else(SchedulerChoice::auto),
+            device_depth: DeviceDepth::default(),
+        };
+        let export = Export { read_only, vhost_user: Some(machine), ..Export::new("disk", 0) };
+        Ok(Self::Serve(Box::new(Wanted {
+            disks: vec![disk],
+            exports: vec![export],
+            listen: Listen::Nowhere,
+            workers: 1,
+            control: Control::None,
+            http: None,
+            log: found.get_one("log").copied().unwrap_or(LevelFilter::INFO),
+            log_format: LogFormat::default(),
+            bounds: Bounds::default(),
+            tls: None,
+            allow: None,
+            rights: Rights::default(),
+            counting: Counting::default(),
+            slow: blkmq_core::Nanos::ZERO,
+        })))
+    }
+
+    /// The answer to `--print-capabilities`.
+    pub fn capabilities() -> &'static str {
+        CAPABILITIES
+    }
+}
+
+/// Returns whether the command-line arguments select this mode.
+pub fn is_asked(words: &[String]) -> bool {
+    words.first().is_some_and(|word| word == WORD)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,7 +457,7 @@ mod tests {
         let wanted = wanted("").expect("it works at once");
         assert_eq!(wanted.disks[0].device, "memory,size=1024");
         assert_eq!(wanted.exports, [Export::new("disk", 0)]);
-        assert_eq!((wanted.listen, wanted.control), (wanted::Listen::Default, Control::Beside));
+        assert_eq!((wanted.listen, wanted.control), (Listen::Default, Control::Beside));
         assert!(wanted.workers > 0);
     }
 
@@ -374,5 +500,48 @@ mod tests {
         let wanted = wanted("--device=null --device=disk").expect("possible");
         let exports = wanted.exports.iter().map(|it| (it.name.as_str(), it.disk));
         assert_eq!(exports.collect::<Vec<_>>(), [("disk1", 0), ("disk2", 1)]);
+    }
+
+    fn machine(line: &str) -> Result<Machine, String> {
+        let words = [WORD].into_iter().chain(line.split_whitespace());
+        let found = machine_definition().try_get_matches_from(words).map_err(|e| e.to_string())?;
+        Machine::of(&found).map_err(|e| e.to_string())
+    }
+
+    fn wanted_by_machine(line: &str) -> Wanted {
+        match machine(line) {
+            Ok(Machine::Serve(wanted)) => *wanted,
+            _ => panic!("{line} serves"),
+        }
+    }
+
+    #[test]
+    fn a_file_is_served_by_the_options_of_such_programs() {
+        let wanted = wanted_by_machine("--socket-path=/run/a --blk-file=/data/x.img --read-only");
+        assert_eq!(wanted.disks[0].device, "uring:/data/x.img,readonly=1");
+        let export = &wanted.exports[0];
+        assert!(export.read_only && wanted.listen == Listen::Nowhere);
+        assert_eq!(export.vhost_user, Some(VhostUser::new("/run/a".into())));
+    }
+
+    #[test]
+    fn a_device_is_served_as_it_is() {
+        let wanted = wanted_by_machine("--socket-path=/a --blk-file=memory,size=4 --num-queues=2");
+        assert_eq!(wanted.disks[0].device, "memory,size=4");
+        assert_eq!(wanted.exports[0].vhost_user.as_ref().map(|it| it.queues), Some(2));
+    }
+
+    #[test]
+    fn capabilities_are_those_of_the_convention() {
+        assert!(matches!(machine("--print-capabilities"), Ok(Machine::Capabilities)));
+        assert!(CAPABILITIES.contains("\"blk-file\"") && CAPABILITIES.contains("\"block\""));
+    }
+
+    #[test]
+    fn an_error_says_what_is_missing() {
+        let error = |line: &str| machine(line).err().expect("it is an error");
+        assert_eq!(error("--blk-file=x"), "no --socket-path; accepted: --socket-path=PATH");
+        assert!(error("--socket-path=/a --blk-file=x --num-queues=0").contains("1 to 64"));
+        assert!(error("--fd=3").contains("--fd"));
     }
 }
