@@ -6,14 +6,14 @@
 //! goes unnoticed.
 
 use super::BrokenReply;
-use crate::code::{ChunkFlags, ChunkType, Command, CommandFlags, ErrorCode};
-use crate::export::{Extent, ExtentCount};
 use crate::magic::{
     EXTENDED_REPLY, EXTENDED_REPLY_LEN, SIMPLE_REPLY, SIMPLE_REPLY_LEN, STRUCTURED_REPLY,
     STRUCTURED_REPLY_LEN,
 };
-use crate::request::{Cookie, Request, Span};
-use crate::wire::{Fields, Header, HeaderStyle, Limits};
+use crate::request::{Cookie, Extent, ExtentCount, Request, Span};
+use crate::wire::{
+    ChunkFlags, ChunkType, Command, CommandFlags, ErrorCode, Fields, Header, HeaderStyle, Limits,
+};
 use std::collections::BTreeMap;
 
 /// The writer of requests in the form that the handshake agreed on.
