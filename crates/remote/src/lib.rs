@@ -19,17 +19,12 @@
 #![deny(unsafe_code)]
 
 mod device;
-mod holes;
 mod link;
 mod memory;
 mod options;
 mod place;
-mod socket;
 mod stream;
 mod target;
-#[cfg(feature = "tls")]
-mod tls;
-mod transfer;
 
 pub use device::{NbdDevice, NbdQueue};
 pub use options::{NBD, NBD_PAGE, OpenError, Options, Server, Uri, UriError, description};

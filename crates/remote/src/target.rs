@@ -5,7 +5,7 @@
 use crate::options::{OpenError, Server, Uri};
 use crate::stream::Stream;
 #[cfg(feature = "tls")]
-use crate::tls::Tls;
+use crate::stream::tls::Tls;
 use blkmq_nbd::client::{Agreed, Details, Goal, Handshake, Next, Plan};
 use blkmq_nbd::{BASE_ALLOCATION, HeaderStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
