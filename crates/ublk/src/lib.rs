@@ -7,7 +7,7 @@
 //! | [`queues`] | the requests of a started device, taken from the kernel and answered |
 //!
 //! The kernel copies data between its pages and a buffer for each tag (ublk's copy mode). The crate has no disk, thread
-//! or clock: `blkmq-server` has them. Only `queues/kernel.rs` contains `unsafe`.
+//! or clock: `blkmq-server` has them. Only `queues.rs` contains `unsafe`.
 
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]

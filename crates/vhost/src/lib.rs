@@ -17,9 +17,8 @@
 //! # A guest is hostile
 //!
 //! The guest can change its memory at any time. So each descriptor, index and header is read once, into memory of this
-//! process, and checked there. References into guest memory are never made (`memory.rs`), and removal of memory ends
-//! the connection (`guard.rs`); only these two files contain `unsafe`. A ring that breaks the rules is stopped, without
-//! affecting the others.
+//! process, and checked there. References into guest memory are never made, and removal of memory ends the connection
+//! (`memory.rs`, the only file with `unsafe`). A ring that breaks the rules is stopped, without affecting the others.
 //!
 //! The crate has no disk, thread or clock: `blkmq-server` has them.
 
@@ -27,10 +26,10 @@
 #![deny(unsafe_code)]
 
 pub mod config;
-mod guard;
 pub mod inflight;
 pub mod memory;
 pub mod message;
-pub mod request;
 pub mod ring;
 pub mod session;
+
+pub use config::request;

@@ -1,4 +1,5 @@
-//! The memory that this process shares with the driver, and the rings that carry its commands.
+//! The requests of a device, taken from the kernel and answered: the memory that this process shares with the driver,
+//! and the rings that carry its commands.
 //!
 //! # Why the memory is safe
 //!
@@ -13,7 +14,7 @@
 //!   completion was not seen.
 #![allow(unsafe_code)]
 
-use crate::wire::{self, Control, Descriptor};
+use crate::wire::{self, COMMIT_AND_FETCH, Control, Descriptor, FETCH, Info};
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -22,6 +23,116 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
+
+/// The kernel has ended a tag because the device stops.
+const ENODEV: i32 = -19;
+
+/// A request, with the number of its tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// The number of the tag, used to answer the request.
+    pub tag: u32,
+    /// The request. Its sector and length come from the kernel, and are not checked against the disk.
+    pub request: Descriptor,
+}
+
+/// The queues of a device, all served by the thread that creates this.
+pub struct Queues {
+    rings: Rings,
+    /// Tags that the kernel has not ended.
+    live: usize,
+    /// The first command that the kernel refused.
+    fault: Option<i32>,
+}
+
+impl Queues {
+    /// Fetches every tag of the device described by `info`, whose character device is `file`. Afterwards the device can
+    /// be started. All further calls must come from the same thread.
+    ///
+    /// # Errors
+    /// If the system refuses memory or a ring.
+    pub fn fetch(file: File, info: &Info) -> io::Result<Self> {
+        let mut rings = Rings::new(file, info.queues, info.depth, info.max_bytes)?;
+        (0..rings.tags()).for_each(|number| rings.push(number, FETCH, -1));
+        rings.submit()?;
+        let live = rings.tags();
+        Ok(Self { rings, live, fault: None })
+    }
+
+    /// Returns whether a request may be ready to take.
+    pub fn has_request(&mut self) -> bool {
+        self.rings.has_completion()
+    }
+
+    /// Takes the next request, or returns `None` if no request is ready.
+    pub fn take(&mut self) -> Option<Taken> {
+        loop {
+            let (number, result) = self.rings.next()?;
+            if result == 0 {
+                let request = self.rings.descriptor(number);
+                return Some(Taken { tag: number as u32, request });
+            }
+            self.live -= 1;
+            if result != ENODEV {
+                self.fault = self.fault.or(Some(result));
+            }
+        }
+    }
+
+    /// The first `len` bytes of the buffer of a taken request, which holds the data of a write, or receives the data of
+    /// a read. Returns `None` if the buffer is smaller.
+    ///
+    /// # Panics
+    /// If the request has been answered.
+    pub fn data(&mut self, tag: u32, len: usize) -> Option<&mut [u8]> {
+        self.rings.data(tag as usize, len)
+    }
+
+    /// Answers a request with the bytes of a read or write, 0 for other operations, or a negative errno.
+    /// [`submit`](Self::submit) passes the answer to the kernel.
+    ///
+    /// # Panics
+    /// If the request has been answered.
+    pub fn answer(&mut self, tag: u32, result: i32) {
+        self.rings.push(tag as usize, COMMIT_AND_FETCH, result);
+    }
+
+    /// Answers every request that was taken and is unanswered with `result`, a negative errno.
+    pub fn fail(&mut self, result: i32) {
+        for number in 0..self.rings.tags() {
+            if self.rings.is_taken(number) {
+                self.rings.push(number, COMMIT_AND_FETCH, result);
+            }
+        }
+    }
+
+    /// Passes the answers to the kernel.
+    ///
+    /// # Errors
+    /// If the kernel refuses; the call can be repeated.
+    pub fn submit(&mut self) -> io::Result<()> {
+        self.rings.submit()
+    }
+
+    /// Returns whether the kernel has ended every tag, because the device has stopped.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.live == 0
+    }
+
+    /// The errno of the first command that the kernel refused for a reason other than the end of the device. The tag is
+    /// lost.
+    pub fn take_fault(&mut self) -> Option<io::Error> {
+        self.fault.take().map(|result| io::Error::from_raw_os_error(-result))
+    }
+}
+
+impl AsFd for Queues {
+    /// Becomes readable when the kernel has a request.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.rings.as_fd()
+    }
+}
 
 /// Sends a control command, and waits for its completion. Returns its result, which is a negative errno on failure.
 ///
@@ -110,7 +221,7 @@ enum Holder {
 
 /// The ring of a thread, with the descriptors and buffers of its queues. The number of a tag is its index in its queue
 /// plus the queue's index times the depth.
-pub(crate) struct Rings {
+struct Rings {
     ring: IoUring,
     /// Must stay open: the ring's commands refer to it.
     file: File,
@@ -122,7 +233,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    pub(crate) fn new(file: File, queues: u16, depth: u16, max_bytes: u32) -> io::Result<Self> {
+    fn new(file: File, queues: u16, depth: u16, max_bytes: u32) -> io::Result<Self> {
         let tags = usize::from(queues) * usize::from(depth);
         let descriptors = (0..queues).map(|queue| Mapping::descriptors(&file, queue, depth));
         Ok(Self {
@@ -137,16 +248,16 @@ impl Rings {
         })
     }
 
-    pub(crate) fn tags(&self) -> usize {
+    fn tags(&self) -> usize {
         self.holders.len()
     }
 
     /// The descriptor that becomes readable when the kernel has a request.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         AsFd::as_fd(&self.ring)
     }
 
-    pub(crate) fn has_completion(&mut self) -> bool {
+    fn has_completion(&mut self) -> bool {
         !self.ring.completion().is_empty()
     }
 
@@ -158,7 +269,7 @@ impl Rings {
     ///
     /// # Panics
     /// If the kernel holds the tag.
-    pub(crate) fn data(&mut self, number: usize, len: usize) -> Option<&mut [u8]> {
+    fn data(&mut self, number: usize, len: usize) -> Option<&mut [u8]> {
         assert_eq!(self.holders[number], Holder::Us, "the buffer of tag {number}");
         if len > self.max_bytes as usize {
             return None;
@@ -169,7 +280,7 @@ impl Rings {
     }
 
     /// Returns whether this process holds the tag.
-    pub(crate) fn is_taken(&self, number: usize) -> bool {
+    fn is_taken(&self, number: usize) -> bool {
         self.holders[number] == Holder::Us
     }
 
@@ -177,7 +288,7 @@ impl Rings {
     ///
     /// # Panics
     /// If the kernel holds the tag.
-    pub(crate) fn descriptor(&self, number: usize) -> Descriptor {
+    fn descriptor(&self, number: usize) -> Descriptor {
         assert_eq!(self.holders[number], Holder::Us, "the descriptor of tag {number}");
         let (queue, tag) = self.place(number);
         let mapping = &self.descriptors[usize::from(queue)];
@@ -197,7 +308,7 @@ impl Rings {
     ///
     /// # Panics
     /// If the kernel holds the tag already.
-    pub(crate) fn push(&mut self, number: usize, command: u32, result: i32) {
+    fn push(&mut self, number: usize, command: u32, result: i32) {
         assert_eq!(self.holders[number], Holder::Us, "a command of tag {number}");
         let (queue, tag) = self.place(number);
         let address = self.buffer(number, self.max_bytes as usize).as_ptr() as u64;
@@ -214,7 +325,7 @@ impl Rings {
     ///
     /// # Errors
     /// If the kernel refuses; the commands stay queued.
-    pub(crate) fn submit(&mut self) -> io::Result<()> {
+    fn submit(&mut self) -> io::Result<()> {
         while !self.ring.submission().is_empty() {
             match self.ring.submit() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -227,7 +338,7 @@ impl Rings {
 
     /// The next completion: the number of a tag, and a result. If the tag has a request, this process holds it from now
     /// on; otherwise the kernel has ended it.
-    pub(crate) fn next(&mut self) -> Option<(usize, i32)> {
+    fn next(&mut self) -> Option<(usize, i32)> {
         let completion = self.ring.completion().next()?;
         let (number, result) = (completion.user_data() as usize, completion.result());
         self.holders[number] = if result == 0 { Holder::Us } else { Holder::Nobody };
