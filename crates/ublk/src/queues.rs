@@ -5,11 +5,11 @@
 //!
 //! This file is the only one with `unsafe`. The argument has three parts.
 //!
-//! - A [`Mapping`] owns its pages, and every access to them is checked against its length.
+//! - A `Mapping` owns its pages, and every access to them is checked against its length.
 //! - The kernel may write descriptors at any time. So no reference to them is made: each is copied once from a
 //!   read-only mapping, and only the copy is read.
 //! - The kernel may access a buffer from the command that passes its address until the completion of that command.
-//!   [`Rings`] lends the buffer of a tag as a slice only outside of that time, which it knows by the state of the tag.
+//!   `Rings` lends the buffer of a tag as a slice only outside of that time, which it knows by the state of the tag.
 //!   Buffers of tags that the kernel has not returned are leaked, and so is the buffer of a control command whose
 //!   completion was not seen.
 #![allow(unsafe_code)]

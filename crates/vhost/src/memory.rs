@@ -15,7 +15,7 @@
 //!
 //! A file that is too short is refused when it is mapped. If a file shrinks later, the kernel answers accesses beyond
 //! its end with SIGBUS. The handler checks whether the address is in a mapping of a guest. If so, it maps an empty page
-//! there and marks the mapping as [broken](Guard::is_broken): the access reads zeroes, and a write is lost. Any other
+//! there and marks the mapping as [broken](Mapping::is_broken): the access reads zeroes, and a write is lost. Any other
 //! SIGBUS ends the process, as it would without the handler.
 //!
 //! | word | states | written by |

@@ -132,12 +132,7 @@ struct Serving {
 }
 
 impl Serving {
-    fn new(
-        listener: Listener,
-        site: Arc<Site>,
-        stop: Arc<AtomicBool>,
-        bell: Arc<Bell>,
-    ) -> Self {
+    fn new(listener: Listener, site: Arc<Site>, stop: Arc<AtomicBool>, bell: Arc<Bell>) -> Self {
         let (done, changed) = mpsc::channel();
         Self {
             listener,
