@@ -6,8 +6,8 @@
 
 use crate::shell::{Apart, Cmd, build_program_ahead, cpu_of_programs, first_to_end, timed};
 use crate::{
-    Result, aarch64, api, bench, deny, fuzz, interop, mass, miri, orderings, publish, python,
-    sanitize, soak, suite, tidy, toolchains,
+    Result, api, bench, deny, fuzz, interop, mass, orderings, publish, python, soak, suite, tidy,
+    toolchains,
 };
 use std::time::Duration;
 
@@ -112,10 +112,10 @@ const STEPS: &[Step] = &[
     Step::own("shuttle", || suite::shuttle(&[])),
     // Runs the models that `loom` has built.
     Step::own("orderings", || orderings::main(&[])),
-    Step::own("miri", || miri::main(&[])),
-    Step::own("tsan", sanitize::thread),
-    Step::own("asan", sanitize::address),
-    Step::own("aarch64", || aarch64::main(&[])),
+    Step::own("miri", || suite::miri(&[])),
+    Step::own("tsan", suite::thread_sanitizer),
+    Step::own("asan", suite::address_sanitizer),
+    Step::own("aarch64", || suite::aarch64(&[])),
     Step::own("fuzz", || fuzz::main(&[])),
     Step::own("python", || python::main(&[])),
     // Half of their time they wait, for a guest or a cluster.
@@ -207,7 +207,7 @@ fn install() -> Result<()> {
     api::lack()?;
     publish::lack()?;
     toolchains::systems_lack();
-    aarch64::lack();
+    suite::aarch64_lack();
     Ok(())
 }
 

@@ -5,7 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-mod aarch64;
 mod api;
 mod bench;
 mod beside_linux;
@@ -19,14 +18,12 @@ mod guard;
 mod interop;
 mod mass;
 mod measurement;
-mod miri;
 mod nbd;
 mod orderings;
 mod publish;
 mod python;
 mod random;
 mod rbd;
-mod sanitize;
 mod serve;
 mod shell;
 mod soak;
@@ -145,19 +142,19 @@ const VERBS: &[Verb] = &[
         name: "miri",
         usage: "",
         summary: "unsafe and concurrent parts, interpreted by the rules of the language",
-        run: miri::main,
+        run: suite::miri,
     },
     Verb {
         name: "sanitize",
         usage: "[thread|address]",
         summary: "threads and raw memory under the sanitizers",
-        run: sanitize::main,
+        run: suite::sanitize,
     },
     Verb {
         name: "aarch64",
         usage: "",
         summary: "policies and engine on another processor, under qemu",
-        run: aarch64::main,
+        run: suite::aarch64,
     },
     Verb {
         name: "fuzz",
