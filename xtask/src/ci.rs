@@ -6,7 +6,7 @@
 
 use crate::shell::{Apart, Cmd, build_program_ahead, cpu_of_programs, first_to_end, timed};
 use crate::{
-    Result, api, bench, deny, fuzz, interop, mass, orderings, publish, python, soak, suite, tidy,
+    Result, bench, deny, dist, fuzz, interop, mass, orderings, publish, soak, suite, tidy,
     toolchains,
 };
 use std::time::Duration;
@@ -104,7 +104,7 @@ const STEPS: &[Step] = &[
     Step::shared("mass", || mass::main(&[])),
     Step::shared("deny", || deny::main(&[])),
     Step::own("outside", || publish::outside(&[])),
-    Step::own("api", || api::main(&[])),
+    Step::own("api", || publish::api(&[])),
     Step::own("package", publish::pack),
     Step::own("msrv", || publish::msrv(&[])),
     Step::own("systems", || toolchains::systems(&[])),
@@ -117,7 +117,7 @@ const STEPS: &[Step] = &[
     Step::own("asan", suite::address_sanitizer),
     Step::own("aarch64", || suite::aarch64(&[])),
     Step::own("fuzz", || fuzz::main(&[])),
-    Step::own("python", || python::main(&[])),
+    Step::own("python", || dist::python(&[])),
     // Half of their time they wait, for a guest or a cluster.
     Step::own("clients", interop::contents),
     // The soak runs as many seeds as fit, so that a machine of two cores takes no longer.
@@ -204,8 +204,8 @@ fn side_by_side(steps: &[&Step]) -> Result<Vec<Took>> {
 /// machine lacks.
 fn install() -> Result<()> {
     toolchains::lack()?;
-    api::lack()?;
-    publish::lack()?;
+    publish::api_lack()?;
+    publish::msrv_lack()?;
     toolchains::systems_lack();
     suite::aarch64_lack();
     Ok(())

@@ -18,7 +18,7 @@ mod service;
 pub(crate) mod storage;
 mod traces;
 
-use crate::python::environment;
+use crate::dist::environment;
 use crate::shell::{BLKMQ, Cmd, build, is_installed, parse_json, target_dir, timed};
 use crate::{Result, suite};
 use About::{Contents, Times};

@@ -5,23 +5,18 @@
 
 #![forbid(unsafe_code)]
 
-mod api;
 mod bench;
 mod beside_linux;
 mod ci;
 mod deny;
 mod dist;
-mod fio;
 mod fio_fuzz;
 mod fuzz;
-mod guard;
 mod interop;
 mod mass;
 mod measurement;
-mod nbd;
 mod orderings;
 mod publish;
-mod python;
 mod random;
 mod rbd;
 mod serve;
@@ -70,13 +65,13 @@ const VERBS: &[Verb] = &[
         name: "api",
         usage: "[--bless]",
         summary: "what is public, compared with docs/api",
-        run: api::main,
+        run: publish::api,
     },
     Verb {
         name: "semver",
         usage: "[REVISION]",
         summary: "public items that break users' code since the revision in docs/api/baseline.txt",
-        run: api::semver,
+        run: publish::semver,
     },
     Verb {
         name: "deny",
@@ -118,7 +113,7 @@ const VERBS: &[Verb] = &[
         name: "python",
         usage: "",
         summary: "the wheel and the source distribution of the package of Python, its types and tests",
-        run: python::main,
+        run: dist::python,
     },
     Verb {
         name: "loom",
@@ -203,7 +198,7 @@ const VERBS: &[Verb] = &[
         name: "nbd",
         usage: "[PAIRS]",
         summary: "what a read costs the example's server and nbdkit's, in turns",
-        run: nbd::main,
+        run: serve::nbd,
     },
     Verb {
         name: "serve-peers",
@@ -215,7 +210,7 @@ const VERBS: &[Verb] = &[
         name: "serve-attacks",
         usage: "[SECONDS [NAME]]",
         summary: "the latency of a client beside hostile ones",
-        run: serve::attacks::main,
+        run: serve::attacks::attacks,
     },
     Verb {
         name: "serve-isolation",
@@ -233,19 +228,19 @@ const VERBS: &[Verb] = &[
         name: "ceilings",
         usage: "[ROUNDS [SECONDS]]",
         summary: "a client under a ceiling of blkmqd, of QEMU's throttle group, and of Linux' blkio controller",
-        run: serve::ceilings::main,
+        run: serve::shares::ceilings,
     },
     Verb {
         name: "serve-soak",
         usage: "[MINUTES]",
         summary: "64 connections that come, go and are killed; nothing of them may be left",
-        run: serve::endurance::soak_main,
+        run: serve::attacks::soak_main,
     },
     Verb {
         name: "serve-crash",
         usage: "[TIMES]",
         summary: "a killed server has every block that was flushed",
-        run: serve::endurance::crash_main,
+        run: serve::attacks::crash_main,
     },
     Verb {
         name: "nbd-kills",
@@ -275,7 +270,7 @@ const VERBS: &[Verb] = &[
         name: "rbd-tenants",
         usage: "[--help] [OPTION]... [ROUNDS [SECONDS]]",
         summary: "a reader beside a flood on a cluster of Ceph: alone, throttled, and behind blkmqd",
-        run: rbd::tenants::main,
+        run: rbd::tenants,
     },
     Verb {
         name: "screenshots",
@@ -364,7 +359,7 @@ mod tests {
                 fio_fuzz::HELP,
                 serve::HELP,
                 beside_linux::HELP,
-                rbd::tenants::HELP,
+                rbd::HELP,
             ]
             .concat();
             for option in words.iter().map(|word| word.trim_matches(['[', ']', '.'])) {

@@ -9,7 +9,7 @@
 //! cores costs no instruction.
 
 use crate::Result;
-use crate::fio::pause;
+use crate::measurement::pause;
 use crate::shell::{BLKMQ, BLKMQD, Cmd, VHOST_READS, is_installed, root, target_dir};
 use serde_json::{Map, Value, json};
 use std::fmt;
@@ -291,7 +291,7 @@ fn socket(ios: u64) -> PathBuf {
 
 /// Waits until the server listens, without connecting to its socket: the connection would count as its front end.
 fn await_server(child: &mut Child, socket: &Path) -> Result<()> {
-    while !crate::nbd::listens(socket)? {
+    while !crate::serve::listens(socket)? {
         if let Some(status) = child.try_wait()? {
             return Err(format!("the server of a virtual disk: {status}").into());
         }

@@ -7,9 +7,8 @@
 use super::figures::Sample;
 use super::load::{Device, Job, Load, Side, Time};
 use crate::Result;
-use crate::fio::pause;
-use crate::guard::Guard;
-use crate::shell::{Cmd, parse_json, timed};
+use crate::measurement::pause;
+use crate::shell::{Cmd, Guard, parse_json, timed};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

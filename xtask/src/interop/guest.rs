@@ -3,8 +3,8 @@
 
 use super::{Folder, Outcome};
 use crate::Result;
-use crate::fio::pause;
-use crate::nbd::Server;
+use crate::measurement::pause;
+use crate::serve::Server;
 use crate::shell::{BLKMQ, BLKMQCTL, BLKMQD, Cmd, is_installed, root};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

@@ -3,9 +3,9 @@
 
 use super::{Folder, Outcome};
 use crate::Result;
-use crate::fio::pause;
-use crate::nbd::Server;
+use crate::measurement::pause;
 use crate::rbd::{Cluster, missing};
+use crate::serve::Server;
 use crate::shell::{BLKMQ, Cmd, is_installed};
 use serde_json::Value;
 use std::fs::{self, File};

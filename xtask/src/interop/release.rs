@@ -9,7 +9,7 @@ use super::service::{NOTIFY, Supervisor};
 use super::{Folder, Outcome};
 use crate::Result;
 use crate::dist::Release;
-use crate::fio::pause;
+use crate::measurement::pause;
 use crate::shell::{BLKMQ, Cmd, is_installed, parse_json};
 use serde_json::Value;
 use std::collections::BTreeSet;

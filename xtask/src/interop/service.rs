@@ -4,7 +4,7 @@
 
 use super::{Folder, Outcome};
 use crate::Result;
-use crate::fio::pause;
+use crate::measurement::pause;
 use crate::shell::{BLKMQ, BLKMQCTL, BLKMQD, Cmd, is_installed, root, target_dir};
 use std::fs::{self, File};
 use std::io::Write;

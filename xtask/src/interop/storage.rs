@@ -5,8 +5,8 @@
 use super::serve::certificates;
 use super::{Folder, Outcome};
 use crate::Result;
-use crate::fio::pause;
-use crate::nbd::Server;
+use crate::measurement::pause;
+use crate::serve::Server;
 use crate::shell::{BLKMQ, BLKMQD, Cmd, is_installed, parse_json, passed_tests, target_dir};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -5,9 +5,10 @@
 
 use super::guest::{DEVICE, Kernel, lack, run};
 use super::{Folder, Outcome};
-use crate::nbd::Server;
+use crate::Result;
+use crate::measurement::run_fio;
+use crate::serve::Server;
 use crate::shell::{BLKMQ, BLKMQCTL, Cmd, is_installed, parse_json};
-use crate::{Result, fio};
 use serde_json::Value;
 use std::fs::{self, File, read_to_string};
 use std::path::Path;
@@ -201,7 +202,7 @@ fn load(server: &Server, switch: Option<&str>) -> Result<()> {
             server.ctl(&format!("switch {scheduler}"))?;
         }
         let options = format!("{load} --size=64m --norandommap");
-        let figures = fio::run(&server.uri(export), &server.path(export), &options)?;
+        let figures = run_fio(&server.uri(export), &server.path(export), &options)?;
         if figures.ios != ios {
             return Err(format!("fio did {} I/Os for {ios}", figures.ios).into());
         }

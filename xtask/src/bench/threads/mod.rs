@@ -14,9 +14,8 @@ mod plan;
 mod table;
 
 use crate::Result;
-use crate::guard::Guard;
 use crate::measurement::{Machine, number};
-use crate::shell::{Cmd, is_installed, parse_json, root, target_dir};
+use crate::shell::{Cmd, Guard, is_installed, parse_json, root, target_dir};
 pub(super) use plan::Plan;
 use plan::{Direction, Place, Row, words};
 use std::fs::{self, File};

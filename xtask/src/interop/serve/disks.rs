@@ -6,9 +6,9 @@
 
 use super::MIB;
 use crate::Result;
-use crate::fio::pause;
 use crate::interop::{Folder, Outcome};
-use crate::nbd::Server;
+use crate::measurement::pause;
+use crate::serve::Server;
 use crate::shell::{Cmd, is_installed, parse_json, root};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

@@ -7,9 +7,9 @@
 
 use super::page::get;
 use crate::Result;
-use crate::fio::{self, Fio};
 use crate::interop::Outcome;
-use crate::nbd::Server;
+use crate::measurement::{Fio, pause, run_fio};
+use crate::serve::Server;
 use crate::shell::{BLKMQCTL, Cmd, is_installed, parse_json};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -61,7 +61,7 @@ pub(in crate::interop) fn figures() -> Result<Outcome> {
     let server = Server::blkmq("figures", DEVICE, "mq-deadline", more)?;
     let top_all = Follower::start(&server, "top --json --interval=1")?;
     let stat_all = Follower::start(&server, "stat --json --interval=1")?;
-    let client = fio::run(&server.uri("gold"), &server.path("fio"), LOAD)?;
+    let client = run_fio(&server.uri("gold"), &server.path("fio"), LOAD)?;
     let all = absolute(&server)?;
     for (name, counts) in &all {
         println!("{name}: {counts:?}");
@@ -186,7 +186,7 @@ fn top(server: &Server) -> Result<Outcome> {
     let client = Fio::start(&server.uri("gold"), &server.path("held"), &load)?;
     server.connected(1)?;
     // fio catches up with its rate for a moment.
-    fio::pause(1.0)?;
+    pause(1.0)?;
     let socket = server.path("socket.control");
     let line =
         format!("{BLKMQCTL} top --socket={} --json --count=1 --interval=4", socket.display());
@@ -328,7 +328,7 @@ pub(in crate::interop) fn counted() -> Result<Outcome> {
     let mut longest = 0;
     for (export, load, ios) in TIMED_LOADS {
         let options = format!("{load} --size=128m --norandommap");
-        let figures = fio::run(&server.uri(export), &server.path(export), &options)?;
+        let figures = run_fio(&server.uri(export), &server.path(export), &options)?;
         if figures.ios != ios {
             return Err(format!("fio did {} I/Os for {ios}", figures.ios).into());
         }
@@ -380,7 +380,7 @@ pub(in crate::interop) fn counted() -> Result<Outcome> {
 pub(in crate::interop) fn metrics() -> Result<Outcome> {
     let server = serve("serve-metrics")?;
     let (export, load, _) = TIMED_LOADS[0];
-    fio::run(&server.uri(export), &server.path(export), &format!("{load} --size=64m"))?;
+    run_fio(&server.uri(export), &server.path(export), &format!("{load} --size=64m"))?;
     let file = server.path("metrics");
     fs::write(&file, scrape(&server, "text/plain")?)?;
     let mut check = std::process::Command::new("promtool");
@@ -439,7 +439,7 @@ impl Follower {
             if whole.lines().count() >= least {
                 return whole.lines().map(|line| Ok(serde_json::from_str(line)?)).collect();
             }
-            fio::pause(0.05)?;
+            pause(0.05)?;
         }
         Err(format!("{} shows nothing for too long", self.words).into())
     }

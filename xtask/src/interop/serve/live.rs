@@ -3,9 +3,9 @@
 //! server is killed and started again. fio's NBD engine verifies every scheduler, number of connections and block size.
 
 use crate::Result;
-use crate::fio::{self, Figures, Fio, pause};
 use crate::interop::Outcome;
-use crate::nbd::Server;
+use crate::measurement::{Figures, Fio, pause, run_fio};
+use crate::serve::Server;
 use crate::shell::{BLKMQCTL, Cmd, timed};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -160,7 +160,7 @@ pub(in crate::interop) fn verified() -> Result<Outcome> {
                 _ => "32m",
             };
             let span = format!("--size={region} --offset_increment=64m");
-            fio::run(&server.uri(""), &server.path("fio"), &format!("{io} {span} {verify}"))
+            run_fio(&server.uri(""), &server.path("fio"), &format!("{io} {span} {verify}"))
                 .map_err(|error| format!("{scheduler}, {jobs} jobs: {error}"))?;
         }
         server.connected(0)?;

@@ -9,8 +9,7 @@ mod scenes;
 
 use super::Outcome;
 use crate::Result;
-use crate::nbd::Server;
-use crate::serve::{self, attacks, ceilings, endurance, shares};
+use crate::serve::{self, Server, attacks, shares};
 use crate::shell::{BLKMQD, Cmd, is_installed, parse_json};
 pub(super) use disks::{cut, ext4, lists, read_only, thin};
 pub(super) use figures::{counted, figures, latencies, metrics};
@@ -149,7 +148,7 @@ pub(super) fn peers() -> Result<Outcome> {
 
 /// The ceiling of an export compared with those of QEMU and Linux, in test size.
 pub(super) fn ceilings() -> Result<Outcome> {
-    ceilings::test_size().map(|()| Outcome::Passed)
+    shares::ceilings_at_test_size().map(|()| Outcome::Passed)
 }
 
 /// Three clients share a device by weight, briefly.
@@ -164,17 +163,17 @@ pub(super) fn floors() -> Result<Outcome> {
 
 /// A client beside each attack, briefly.
 pub(super) fn attacks() -> Result<Outcome> {
-    attacks::test_size().map(|()| Outcome::Passed)
+    attacks::attacks_at_test_size().map(|()| Outcome::Passed)
 }
 
 /// Some rounds of clients that connect, disconnect and are killed.
 pub(super) fn soak() -> Result<Outcome> {
-    endurance::soak(Duration::from_secs(10), 1000).map(|()| Outcome::Passed)
+    attacks::soak(Duration::from_secs(10), 1000).map(|()| Outcome::Passed)
 }
 
 /// A server that is killed five times has every flushed block.
 pub(super) fn crash() -> Result<Outcome> {
-    let flushed = endurance::crashes(5)?;
+    let flushed = attacks::crashes(5)?;
     println!("{flushed} flushed writes");
     Ok(Outcome::Passed)
 }

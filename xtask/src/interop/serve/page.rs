@@ -5,10 +5,10 @@
 //! a scrape, and every expression of the dashboard is valid. No Debian package has Grafana.
 
 use crate::Result;
-use crate::fio::{self, Fio, pause};
 use crate::interop::Outcome;
 use crate::interop::browser::{Browser, Scheme};
-use crate::nbd::Server;
+use crate::measurement::{Fio, pause, run_fio};
+use crate::serve::Server;
 use crate::shell::{Cmd, root};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -304,7 +304,7 @@ pub(in crate::interop) fn dashboards() -> Result<Outcome> {
     let server = Server::blkmq("dashboards", "memory,size=64", "mq-deadline", more)?;
     // The first scrape begins to count.
     get(&server, "/metrics")?;
-    fio::run(&server.uri("gold"), &server.path("fio"), "--rw=randrw --size=4m --fsync=64")?;
+    run_fio(&server.uri("gold"), &server.path("fio"), "--rw=randrw --size=4m --fsync=64")?;
     let text = get(&server, "/metrics")?;
     let file = server.path("scrape");
     fs::write(&file, &text)?;

@@ -8,10 +8,10 @@
 use super::figures::value;
 use super::page::{CONTRAST, get};
 use crate::Result;
-use crate::fio::{Fio, pause};
 use crate::interop::Outcome;
 use crate::interop::browser::{Browser, Scheme};
-use crate::nbd::Server;
+use crate::measurement::{Fio, pause};
+use crate::serve::Server;
 use crate::shell::{BLKMQCTL, Cmd, parse_json, target_dir};
 use serde_json::{Value, json};
 use std::fs;
