@@ -4,8 +4,8 @@
 //! Each device is created once and kept for all of its runs; [`Stack::kernel`] and [`Stack::ours`] set it up for one
 //! side before each run.
 
-use super::figures::Sample;
-use super::load::{Device, Job, Load, Side, Time};
+use super::report::Sample;
+use super::{Device, Job, Load, Side, Time};
 use crate::Result;
 use crate::measurement::pause;
 use crate::shell::{Cmd, Guard, parse_json, timed};

@@ -1,10 +1,10 @@
-//! Compares the outcomes of one job file. Which parts must be equal depends on the parts that the options leave to
-//! chance: the direction of an I/O of a mix, the lengths of several block sizes, and the order of random offsets are
-//! drawn, and the generators differ.
+//! Compares the outcomes of one job file, and the figures in a row of fio's JSON with each other.
+//!
+//! Which parts must be equal depends on the parts that the options leave to chance: the direction of an I/O of a mix,
+//! the lengths of several block sizes, and the order of random offsets are drawn, and the generators differ.
 
-use super::arithmetic;
 use super::draw::JobFile;
-use super::run::{Both, Io, Outcome, by_completion};
+use super::{Both, Io, Outcome, by_completion};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -46,36 +46,36 @@ const DIRECTIONS: [&str; 3] = ["read", "write", "trim"];
 
 /// The parts of a job that its options leave to chance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Chance {
+struct Chance {
     /// The direction of an I/O.
-    pub(super) is_mix: bool,
+    is_mix: bool,
     /// Its length is drawn.
-    pub(super) has_sizes: bool,
+    has_sizes: bool,
     /// Its offset is drawn.
     pub(super) is_random: bool,
     /// An offset may be used again within a pass.
-    pub(super) repeats: bool,
+    repeats: bool,
     /// A pass may end before each offset was used.
-    pub(super) is_cut: bool,
+    is_cut: bool,
     /// Its logs contain I/Os when they complete.
     pub(super) by_completion: bool,
     /// Its threads have several files each.
-    pub(super) has_files: bool,
+    has_files: bool,
     /// The job reads its writes back.
     pub(super) is_verified: bool,
     /// The job has several threads, each with its own generator of offsets.
-    pub(super) has_threads: bool,
+    has_threads: bool,
     /// The job leaves holes between sequential I/Os.
     pub(super) has_holes: bool,
     /// In fio each of several passes ends with a flush, in blkmq only the last one; or a flush waits in fio's queue.
-    pub(super) has_flushed_passes: bool,
+    has_flushed_passes: bool,
     /// The length of a zone and the gap behind it.
-    pub(super) stride: Option<u64>,
+    stride: Option<u64>,
 }
 
 impl Chance {
     /// For the job at `at`.
-    pub(super) fn of(file: &JobFile, at: usize) -> Self {
+    fn of(file: &JobFile, at: usize) -> Self {
         let settings = file.effective(at);
         let is =
             |name: &str, values: &[&str]| settings.get(name).is_some_and(|it| values.contains(it));
@@ -202,10 +202,9 @@ pub(super) fn compare(file: &JobFile, both: &Both) -> Vec<Difference> {
     if theirs.len() == ours_rows.len() {
         for (at, (fio, ours)) in theirs.iter().zip(&ours_rows).enumerate() {
             found.row(file, at, fio, ours);
-            let ours = arithmetic::faults(ours);
+            let ours = faults(ours);
             // A rule that fio itself breaks does not count.
-            let known =
-                BTreeSet::from_iter(arithmetic::faults(fio).into_iter().map(|fault| fault.rule));
+            let known = BTreeSet::from_iter(faults(fio).into_iter().map(|fault| fault.rule));
             for fault in ours.into_iter().filter(|fault| !known.contains(fault.rule)) {
                 found.add(Kind::Arithmetic, format!("row {at}: {}: {}", fault.rule, fault.text));
             }
@@ -517,4 +516,236 @@ fn grid(fio: &[Io], ours: &[Io]) -> Option<String> {
 
 fn common(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common(b, a % b) }
+}
+
+/// A rule that a row breaks.
+struct Fault {
+    rule: &'static str,
+    text: String,
+}
+
+const LATENCIES: [&str; 3] = ["slat_ns", "clat_ns", "lat_ns"];
+/// The error of a histogram: 1/64 of a number, and the rounding of the report.
+const BUCKET: f64 = 1.0 / 32.0;
+
+/// The rules that `row` breaks.
+fn faults(row: &Value) -> Vec<Fault> {
+    let mut faults = Faults(Vec::new());
+    for direction in DIRECTIONS {
+        faults.rates(direction, &row[direction]);
+        faults.samples(direction, &row[direction]);
+        for latency in LATENCIES {
+            faults.latency(direction, latency, &row[direction]);
+        }
+        faults.parts(direction, &row[direction]);
+    }
+    faults.shares(row);
+    faults.0
+}
+
+struct Faults(Vec<Fault>);
+
+fn number(of: &Value) -> f64 {
+    of.as_f64().unwrap_or(f64::NAN)
+}
+
+impl Faults {
+    fn expect(&mut self, holds: bool, rule: &'static str, text: impl FnOnce() -> String) {
+        if !holds {
+            self.0.push(Fault { rule, text: text() });
+        }
+    }
+
+    /// Bytes and I/Os by the runtime, which is rounded to milliseconds.
+    fn rates(&mut self, direction: &str, of: &Value) {
+        let [bytes, kbytes, bw_bytes, bw, iops, runtime, ios] =
+            ["io_bytes", "io_kbytes", "bw_bytes", "bw", "iops", "runtime", "total_ios"]
+                .map(|key| number(&of[key]));
+        let shown = || {
+            format!(
+                "{direction}: {bytes} bytes, {kbytes} KiB, {ios} I/Os, {runtime} ms, {bw_bytes} B/s, {bw} KiB/s, {iops} IOPS"
+            )
+        };
+        self.expect((kbytes - bytes / 1024.0).abs() <= 1.0, "io_kbytes is io_bytes by 1024", shown);
+        self.expect((bw - bw_bytes / 1024.0).abs() <= 1.0, "bw is bw_bytes by 1024", shown);
+        self.expect((bytes == 0.0) == (ios == 0.0), "bytes come with I/Os", shown);
+        let fits = |rate: f64, amount: f64| {
+            let least = amount * 1000.0 / (runtime + 1.0) - 1.0;
+            let most =
+                if runtime > 1.0 { amount * 1000.0 / (runtime - 1.0) + 1.0 } else { f64::INFINITY };
+            (least..=most).contains(&rate) || ios == 0.0 && rate == 0.0
+        };
+        self.expect(fits(bw_bytes, bytes), "bw_bytes is io_bytes by runtime", shown);
+        self.expect(fits(iops, ios), "iops is total_ios by runtime", shown);
+    }
+
+    /// Averages of spans of half a second.
+    fn samples(&mut self, direction: &str, of: &Value) {
+        for [least, mean, most, samples] in [
+            ["bw_min", "bw_mean", "bw_max", "bw_samples"],
+            ["iops_min", "iops_mean", "iops_max", "iops_samples"],
+        ] {
+            let [low, mid, high, count] = [least, mean, most, samples].map(|key| number(&of[key]));
+            let shown = || format!("{direction}: {low} <= {mid} <= {high} of {count}");
+            self.expect(
+                low <= mid + 1.0 && mid <= high + 1.0,
+                "a mean lies between the least and the most",
+                shown,
+            );
+            self.expect(count > 0.0 || high == 0.0, "without samples there is no most", shown);
+        }
+    }
+
+    fn latency(&mut self, direction: &str, name: &str, of: &Value) {
+        let [least, mean, most, deviation, count] =
+            ["min", "mean", "max", "stddev", "N"].map(|key| number(&of[name][key]));
+        let shown = || {
+            format!(
+                "{direction}.{name}: {least} <= {mid} <= {most}, {deviation}, of {count}",
+                mid = mean
+            )
+        };
+        self.expect(
+            least <= mean + 1.0 && mean <= most + 1.0,
+            "a latency's mean lies between its least and its most",
+            shown,
+        );
+        self.expect(
+            deviation <= most - least + 1.0,
+            "a deviation is no longer than the span",
+            shown,
+        );
+        self.expect(
+            count > 0.0 || (least, mean, most) == (0.0, 0.0, 0.0),
+            "no latency without a sample",
+            shown,
+        );
+        let Some(percentiles) = of[name]["percentile"].as_object() else { return };
+        let mut all = Vec::from_iter(
+            percentiles.iter().map(|(key, value)| (key.parse().unwrap_or(f64::NAN), number(value))),
+        );
+        all.sort_by(|(a, _), (b, _)| f64::total_cmp(a, b));
+        let values = Vec::from_iter(all.into_iter().map(|(_, value)| value));
+        let shown = || format!("{direction}.{name}: {values:?} of {least} to {most}");
+        self.expect(values.is_sorted(), "percentiles rise", shown);
+        let [low, high] = [values.first(), values.last()].map(|it| it.copied().unwrap_or(0.0));
+        let within = low * (1.0 + BUCKET) + 1.0 >= least && high <= most * (1.0 + BUCKET) + 1.0;
+        self.expect(
+            count == 0.0 || within,
+            "percentiles lie between the least and the most",
+            shown,
+        );
+    }
+
+    /// The total latency is that of submission and that of completion.
+    fn parts(&mut self, direction: &str, of: &Value) {
+        let [slat, clat, lat] =
+            LATENCIES.map(|name| (number(&of[name]["N"]), number(&of[name]["mean"])));
+        let ios = number(&of["total_ios"]);
+        let shown = || format!("{direction}: {slat:?} and {clat:?} make {lat:?} of {ios}");
+        self.expect(clat.0 == 0.0 || clat.0 == ios, "each I/O has a completion latency", shown);
+        self.expect(lat.0 == 0.0 || lat.0 == ios, "each I/O has a total latency", shown);
+        self.expect(
+            lat.0 == 0.0 || clat.0 == 0.0 || lat.1 + 1.0 >= clat.1,
+            "a total latency has its completion in it",
+            shown,
+        );
+    }
+
+    /// Shares of all I/Os, in percent.
+    fn shares(&mut self, row: &Value) {
+        let sum = |name: &str| {
+            row[name].as_object().map_or(0.0, |shares| shares.values().map(number).sum::<f64>())
+        };
+        let ios = DIRECTIONS.iter().map(|it| number(&row[*it]["total_ios"])).sum::<f64>();
+        let levels = sum("iodepth_level");
+        let latencies = sum("latency_ns") + sum("latency_us") + sum("latency_ms");
+        let is_all =
+            |share: f64| (share - 100.0).abs() <= 1.5 || (ios == 0.0 && share.abs() <= 100.5);
+        self.expect(is_all(levels), "depths have all I/Os", || format!("{levels} % of {ios}"));
+        self.expect(is_all(latencies), "latencies have all I/Os", || {
+            format!("{latencies} % of {ios}")
+        });
+        let sync = &row["sync"];
+        let [flushes, timed] = [number(&sync["total_ios"]), number(&sync["lat_ns"]["N"])];
+        self.expect(
+            timed <= flushes || timed.is_nan() || flushes.is_nan(),
+            "a flush has one latency",
+            || format!("{timed} of {flushes}"),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn row() -> Value {
+        let latency = json!({ "min": 10, "max": 30, "mean": 20.0, "stddev": 5.0, "N": 100 });
+        let mut completion = latency.clone();
+        completion["percentile"] = json!({ "1.000000": 10, "50.000000": 20, "99.000000": 30 });
+        let read = json!({
+            "io_bytes": 409_600, "io_kbytes": 400, "bw_bytes": 4_096_000, "bw": 4_000, "iops": 1000.0, "runtime": 100, "total_ios": 100,
+            "slat_ns": latency, "clat_ns": completion, "lat_ns": latency,
+            "bw_min": 3_000, "bw_mean": 4_000.0, "bw_max": 5_000, "bw_samples": 2,
+            "iops_min": 900, "iops_mean": 1_000.0, "iops_max": 1_100, "iops_samples": 2,
+        });
+        let none = json!({ "min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0 });
+        let idle = json!({
+            "io_bytes": 0, "io_kbytes": 0, "bw_bytes": 0, "bw": 0, "iops": 0.0, "runtime": 0, "total_ios": 0,
+            "slat_ns": none, "clat_ns": none, "lat_ns": none,
+            "bw_min": 0, "bw_mean": 0.0, "bw_max": 0, "bw_samples": 0,
+            "iops_min": 0, "iops_mean": 0.0, "iops_max": 0, "iops_samples": 0,
+        });
+        json!({
+            "read": read, "write": idle, "trim": idle, "sync": { "total_ios": 1, "lat_ns": { "N": 1 } },
+            "iodepth_level": { "1": 60.0, "2": 40.0 }, "latency_ns": { "10": 100.0 }, "latency_us": {}, "latency_ms": {},
+        })
+    }
+
+    fn rules(row: &Value) -> Vec<&'static str> {
+        faults(row).into_iter().map(|fault| fault.rule).collect()
+    }
+
+    #[test]
+    fn figures_that_fit_are_left_in_peace() {
+        assert_eq!(rules(&row()), [""; 0]);
+    }
+
+    #[test]
+    fn figures_that_do_not_fit_are_found() {
+        let broken = |of: &[&str], value: Value| {
+            let mut row = row();
+            *of.iter().fold(&mut row, |row, key| &mut row[*key]) = value;
+            rules(&row)
+        };
+        assert_eq!(broken(&["read", "io_kbytes"], json!(409)), ["io_kbytes is io_bytes by 1024"]);
+        assert_eq!(broken(&["read", "iops"], json!(500.0)), ["iops is total_ios by runtime"]);
+        assert_eq!(broken(&["read", "bw"], json!(4_096)), ["bw is bw_bytes by 1024"]);
+        assert_eq!(
+            broken(&["read", "bw_mean"], json!(1_000.0)),
+            ["a mean lies between the least and the most"]
+        );
+        assert_eq!(
+            broken(&["read", "clat_ns", "N"], json!(99)),
+            ["each I/O has a completion latency"]
+        );
+        assert_eq!(
+            broken(&["read", "clat_ns", "percentile", "1.000000"], json!(25)),
+            ["percentiles rise"]
+        );
+        assert_eq!(
+            broken(&["read", "clat_ns", "percentile", "99.000000"], json!(40)),
+            ["percentiles lie between the least and the most"]
+        );
+        assert_eq!(
+            broken(&["read", "lat_ns", "mean"], json!(15.0)),
+            ["a total latency has its completion in it"]
+        );
+        assert_eq!(broken(&["write", "lat_ns", "max"], json!(1)), ["no latency without a sample"]);
+        assert_eq!(broken(&["iodepth_level", "2"], json!(20.0)), ["depths have all I/Os"]);
+        assert_eq!(broken(&["latency_ns", "10"], json!(200.0)), ["latencies have all I/Os"]);
+        assert_eq!(broken(&["sync", "lat_ns", "N"], json!(2)), ["a flush has one latency"]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::compare::{Difference, Kind, bytes};
 use super::draw::{JobFile, Setting};
-use super::run::{Both, Io};
+use super::{Both, Io};
 use serde_json::Value;
 use std::collections::BTreeMap;
 

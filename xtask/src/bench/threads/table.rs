@@ -5,7 +5,7 @@
 //! CPU time is that of the load's threads while they measure, as each program reports it. So it does not include the
 //! start of a program, which takes fio longer than ours.
 
-use super::plan::Row;
+use super::Row;
 use crate::Result;
 use crate::bench::report::{check, jobs, median};
 use serde_json::Value;
