@@ -5,7 +5,7 @@
 //! for tests, and in a model; *kit* in the soak, its oracles, the suites of conformance and the fuzz targets; a *chore*
 //! in `xtask`; *product* elsewhere. Examples are counted separately.
 
-use crate::tidy::{File, Rust, Tree, circles};
+use crate::tidy::{File, Rust, Tree, edges};
 use crate::{Result, shell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -68,7 +68,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     let rows = rows(&tree);
     print!("{}", table(&rows));
     println!("\ncircles of folders:");
-    for circle in circles::of_folders(&tree) {
+    for circle in edges::circles_of_folders(&tree) {
         println!("  {}: {}", circle.len(), circle.join(", "));
     }
     println!("files with methods of one type:");
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn circles_and_spread_types_are_found() {
         let tree = tree();
-        assert_eq!(circles::of_folders(&tree), [["crates/x/src/a", "crates/x/src/b"]]);
+        assert_eq!(edges::circles_of_folders(&tree), [["crates/x/src/a", "crates/x/src/b"]]);
         assert_eq!(types(&tree), [("x::One".to_owned(), 2)]);
         assert_eq!(inherent("<T: Into<u8>> Two<T> {"), Some("Two"));
     }

@@ -7,8 +7,7 @@
 //! (`crates/engine/src/sync/mutable.rs`).
 
 use crate::shell::{is_installed, root, target_dir, timed};
-use crate::tidy::Tree;
-use crate::tidy::source::{Scopes, is_word};
+use crate::tidy::{Scopes, Tree, is_word};
 use crate::{Result, suite};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
