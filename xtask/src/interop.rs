@@ -3,28 +3,24 @@
 //! A check names the program that it requires. If the program is missing, the check is skipped, named and counted, so
 //! that "passed" never hides "was not tested"; `.ci/run` installs the programs that it can.
 
-mod browser;
+pub(crate) mod browser;
 mod documented;
 mod fio_jobs;
-mod fio_programs;
 mod fio_readers;
 mod guest;
 mod logs;
 pub(crate) mod rbd;
-mod release;
-pub(crate) mod report_page;
 mod serve;
 mod service;
 pub(crate) mod storage;
-mod traces;
 
 use crate::dist::environment;
 use crate::shell::{BLKMQ, Cmd, build, is_installed, parse_json, target_dir, timed};
 use crate::{Result, suite};
 use About::{Contents, Times};
 use guest::Kernel;
-pub(crate) use release::upgrades;
 use serde_json::Value;
+pub(crate) use service::upgrades;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -66,22 +62,27 @@ const CHECKS: &[Check] = &[
         run: logs::verify_phase,
     },
     Check { name: "fio-logs", about: Times, requires: Some("fio"), run: logs::logs },
-    Check { name: "fio-log-tools", about: Contents, requires: Some("python3"), run: logs::check },
+    Check {
+        name: "fio-log-tools",
+        about: Contents,
+        requires: Some("python3"),
+        run: logs::log_tools,
+    },
     Check {
         name: "fio-plot",
         about: Contents,
         requires: Some("python3"),
-        run: fio_programs::graphs,
+        run: fio_readers::graphs,
     },
     Check { name: "fio-readers", about: Contents, requires: Some("fio"), run: fio_readers::check },
-    Check { name: "fio-programs", about: Times, requires: Some("fio"), run: fio_programs::check },
+    Check { name: "fio-programs", about: Times, requires: Some("fio"), run: fio_readers::programs },
     Check {
         name: "report-page",
         about: Contents,
         requires: Some(browser::CHROMIUM),
-        run: report_page::check,
+        run: browser::report,
     },
-    Check { name: "blktrace", about: Contents, requires: Some("blkparse"), run: traces::of_bench },
+    Check { name: "blktrace", about: Contents, requires: Some("blkparse"), run: logs::of_bench },
     Check { name: "file-contents", about: Contents, requires: None, run: storage::contents },
     Check {
         name: "loop-contents",
@@ -121,7 +122,7 @@ const CHECKS: &[Check] = &[
     Check { name: "serve-live", about: Times, requires: Some("fio"), run: serve::changed },
     Check { name: "serve-stuck", about: Times, requires: Some("nbdkit"), run: serve::stuck },
     Check { name: "serve-counts", about: Times, requires: Some("fio"), run: serve::counted },
-    Check { name: "serve-trace", about: Times, requires: Some("blkparse"), run: traces::traced },
+    Check { name: "serve-trace", about: Times, requires: Some("blkparse"), run: logs::traced },
     Check { name: "serve-metrics", about: Times, requires: Some("promtool"), run: serve::metrics },
     Check { name: "serve-peers", about: Times, requires: Some("fio"), run: serve::peers },
     Check { name: "serve-attacks", about: Times, requires: Some("fio"), run: serve::attacks },
@@ -158,12 +159,12 @@ const CHECKS: &[Check] = &[
         requires: None,
         run: || guest::nbd(Kernel::Cloud),
     },
-    Check { name: "cloud-guest-arrivals", about: Contents, requires: None, run: traces::arrivals },
+    Check { name: "cloud-guest-arrivals", about: Contents, requires: None, run: logs::arrivals },
     Check {
         name: "cloud-guest-blktrace",
         about: Contents,
         requires: Some("blkparse"),
-        run: traces::of_guest,
+        run: logs::of_guest,
     },
     Check { name: "cloud-guest-null-blk", about: Contents, requires: None, run: guest::null_blk },
     Check { name: "cloud-guest-iopoll", about: Contents, requires: None, run: guest::iopoll },
@@ -296,12 +297,12 @@ const CHECKS: &[Check] = &[
         requires: Some("losetup"),
         run: storage::loop_tests,
     },
-    Check { name: "release", about: Contents, requires: Some("nbdinfo"), run: release::forms },
+    Check { name: "release", about: Contents, requires: Some("nbdinfo"), run: service::forms },
     Check {
         name: "release-installed",
         about: Contents,
         requires: Some("dpkg"),
-        run: release::installed,
+        run: service::installed,
     },
 ];
 
@@ -371,7 +372,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 /// # Errors
 /// If the browser or the server does not run.
 pub(crate) fn screenshots(args: &[String]) -> Result<()> {
-    report_page::screenshots(args)?;
+    browser::screenshots(args)?;
     build()?;
     serve::screenshots()
 }

@@ -5,8 +5,7 @@
 //! in the metrics; the figures of page, `top`, `stat` and metrics agree; and the page is checked in both schemes, on a
 //! wide and a narrow screen, without an error in the console.
 
-use super::figures::value;
-use super::page::{CONTRAST, get};
+use super::figures::{CONTRAST, get, value};
 use crate::Result;
 use crate::interop::Outcome;
 use crate::interop::browser::{Browser, Scheme};
