@@ -32,8 +32,7 @@ const KIT: [&str; 6] = [
     "planted/",
 ];
 /// The soak and its oracles: files and folders of the laboratory without a part in the generator of loads.
-const SOAK: &str =
-    "soak draw scenario load subject planted oracle violation ledger contents durable order limits";
+const SOAK: &str = "soak draw scenario subject oracle violation ledger contents order";
 
 /// A column of the table.
 #[derive(Clone, Copy, PartialEq, Eq)]

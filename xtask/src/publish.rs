@@ -1,7 +1,7 @@
 //! The crates of the library for packages outside of the workspace: `api` and `semver` compare the public items with
-//! the committed text, and with those of an earlier revision; `package` and `msrv` check that each crate can be published
-//! and builds with the oldest compiler that its manifest promises; and `outside`, that other packages can use them.
-//! Nothing is published.
+//! the committed text, and with those of an earlier revision; `package` and `msrv` check that each crate can be
+//! published and builds with the oldest compiler that its manifest promises; and `outside`, that other packages can use
+//! them. Nothing is published.
 //!
 //! `blkmq` re-exports the other crates, so a change of their items is a change for its users. Rustdoc lists the public
 //! items as JSON; `xtask/api` turns them into lines. Both depend on a format that changes with the compiler, so the

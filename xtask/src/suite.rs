@@ -1,6 +1,6 @@
 //! Tests under a tool: their selection, the number that ran, and the excluded ones with the reasons; and the tools:
-//! `loom` and `shuttle`, the model checkers, `miri`, `sanitize`, and `aarch64`. A tool must find the bugs of the program
-//! in `planted`, since otherwise its silence about our code means nothing.
+//! `loom` and `shuttle`, the model checkers, `miri`, `sanitize`, and `aarch64`. A tool must find the bugs of the
+//! program in `planted`, since otherwise its silence about our code means nothing.
 //!
 //! Loom tries every interleaving of the protocols in the engine's `sync` modules, up to a number of preemptions.
 //! Shuttle tries thousands of random schedules of the whole queue, and of the loops that wait for it, which are too
@@ -12,8 +12,8 @@
 //! Schedules and the values that relaxed loads may see are random; the concurrent parts run with several seeds.
 //!
 //! ThreadSanitizer and AddressSanitizer run at the speed of tests, and run parts that an interpreter cannot: real
-//! threads, the kernel's rings. For ThreadSanitizer the standard library is instrumented, too; otherwise the ordering by
-//! its locks and joins would not be seen. AddressSanitizer replaces allocation and copying and does not need that.
+//! threads, the kernel's rings. For ThreadSanitizer the standard library is instrumented, too; otherwise the ordering
+//! by its locks and joins would not be seen. AddressSanitizer replaces allocation and copying and does not need that.
 //!
 //! `aarch64` runs the tests of the policies and of the engine for another processor, under qemu-user: the code that the
 //! compiler generates for the memory orderings there, and the sizes of words and pointers. It does not test the

@@ -7,8 +7,7 @@
 //! every device that has them, since devices share the names of null_blk. To add a device, enter its name in
 //! [`DEVICES`]; its other parameters stay at their defaults, or at the values given there.
 
-use crate::load::{Load, Pattern};
-use crate::scenario::{BEGINS, Bounds, MACHINE, STATS};
+use crate::scenario::{BEGINS, Bounds, Load, MACHINE, Pattern, STATS};
 use crate::{Caught, Costs, Habits, Meddling, Permille, PowerCuts, Scenario, policies};
 use blkmq_core::{Instant, Nanos, Rng};
 use blkmq_device::registry;

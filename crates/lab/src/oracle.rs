@@ -8,10 +8,8 @@
 
 use crate::Payload;
 use crate::client::{Found, Memory};
-use crate::contents::Contents;
-use crate::durable::FlushFates;
-use crate::ledger::{Bio, Ledger, Seen};
-use crate::limits::Rates;
+use crate::contents::{Contents, FlushFates};
+use crate::ledger::{Bio, Ledger, Rates, Seen};
 use crate::order::{Asking, Neighbours, Order, Picked, Promises, Seam};
 use crate::violation::Violation;
 use blkmq_core::{HwQueue, Instant, IoError, IoFlags, IoResult, Nanos, Op, SubmitterId, Tag};

@@ -8,12 +8,11 @@
 //! One change of the operator follows another; each is drawn from the seed at its time, and stepped as the runtime
 //! steps it. Their number is limited, so that the run can end.
 
-use crate::cpu::{Costs, Cpu, Plan, Turn};
+use crate::cpu::{Costs, Cpu, Plan, Timeline, Turn, Wake, Who};
 use crate::oracle::{Evidence, Oracle};
-use crate::planted::Bug;
 use crate::scenario::{Meddling, STATS, group_name, some_goal, some_limits};
-use crate::timeline::{Timeline, Wake, Who};
-use crate::{Stamp, Subject, Violation, draw, policies, subject};
+use crate::subject::{self, Bug};
+use crate::{Stamp, Subject, Violation, draw, policies};
 use blkmq_core::{HwQueue, Instant, Nanos, Rng};
 use blkmq_engine::{
     Access, Change, Freeze, GroupError, GroupTree, Modes, NoMerges, Plan as QueuePlan, PumpMode,

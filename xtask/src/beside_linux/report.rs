@@ -1,9 +1,9 @@
 //! The figures of runs, and the results that they give.
 //!
-//! Rates and percentiles by job, their medians with intervals, and the ratios of both sides come from the reports of this
-//! comparison's runs, or from the output of an earlier comparison, with three digits: a whole comparison takes hours, and
-//! may be split. The results are a table for people, JSON for programs, and a page with plots: for each figure both
-//! sides, every run a dot and the median a line. The page is a single file that loads no other.
+//! Rates and percentiles by job, their medians with intervals, and the ratios of both sides come from the reports of
+//! this comparison's runs, or from the output of an earlier comparison, with three digits: a whole comparison takes
+//! hours, and may be split. The results are a table for people, JSON for programs, and a page with plots: for each
+//! figure both sides, every run a dot and the median a line. The page is a single file that loads no other.
 
 use super::{DEVICES, Job, LOADS, Lateness, Load, Plan, SCHEDULERS, Side};
 use crate::Result;

@@ -1,9 +1,9 @@
 //! Headless Chromium, for checks of pages: it opens them, presses keys, and collects every error and warning; and the
 //! page of a report in it.
 //!
-//! The browser is controlled over two pipes by its DevTools protocol, as Puppeteer does, so that only Debian's package is
-//! needed. A browser has one tab and its own profile. A check opens an address, asks with [`eval`](Browser::eval) and
-//! [`until`](Browser::until), acts with [`click`](Browser::click) and [`key`](Browser::key), and ends with
+//! The browser is controlled over two pipes by its DevTools protocol, as Puppeteer does, so that only Debian's package
+//! is needed. A browser has one tab and its own profile. A check opens an address, asks with [`eval`](Browser::eval)
+//! and [`until`](Browser::until), acts with [`click`](Browser::click) and [`key`](Browser::key), and ends with
 //! [`assert_quiet`](Browser::assert_quiet).
 //!
 //! The page of a report has no error, no request, no cut text, text readable on a telephone, values under the pointer,

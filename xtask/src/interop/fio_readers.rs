@@ -1,13 +1,13 @@
 //! Public programs that read fio's output, with the output of fio and of blkmq.
 //!
-//! *Readers*: the parts that each relies on (keys, types, fields and words), for the same command line on the same file.
-//! The lists name the parts that the sources of these programs read; none of their sources is here, and no registry has
-//! them. Each list is also checked against fio itself, so that a wrong one fails.
+//! *Readers*: the parts that each relies on (keys, types, fields and words), for the same command line on the same
+//! file. The lists name the parts that the sources of these programs read; none of their sources is here, and no
+//! registry has them. Each list is also checked against fio itself, so that a wrong one fails.
 //!
-//! *Programs* of the Python Package Index are run, unmodified: bench-fio (with fio-plot), cdm (cdmpy) and auto-fio, with
-//! fio in the path and with blkmq in its place; and fio-plot itself, with JSON and logs of blkmq. Each must find the same
-//! in both: files and rows of the same names, with consistent figures. The speed of the machine does not matter. Each
-//! graph of fio-plot is drawn, and its bars and lines show our figures.
+//! *Programs* of the Python Package Index are run, unmodified: bench-fio (with fio-plot), cdm (cdmpy) and auto-fio,
+//! with fio in the path and with blkmq in its place; and fio-plot itself, with JSON and logs of blkmq. Each must find
+//! the same in both: files and rows of the same names, with consistent figures. The speed of the machine does not
+//! matter. Each graph of fio-plot is drawn, and its bars and lines show our figures.
 
 use super::{Folder, Outcome};
 use crate::shell::{BLKMQ, Cmd, parse_json, target_dir};

@@ -1,14 +1,14 @@
 //! Logs and traces, and the tools that read them.
 //!
 //! Figures and logs are compared with fio's: blkmq counts flushes and the verify phase as fio does, its logs have fio's
-//! format, and the tools of fio's package read them and JSON of blkmq, and print our figures. `fiologparser` of fio 3.33
-//! reads lines of four words, as older releases of fio wrote them, and fails on the five words of fio 3.33 itself. So it
-//! gets the first four words of each line.
+//! format, and the tools of fio's package read them and JSON of blkmq, and print our figures. `fiologparser` of fio
+//! 3.33 reads lines of four words, as older releases of fio wrote them, and fails on the five words of fio 3.33 itself.
+//! So it gets the first four words of each line.
 //!
 //! The real blkparse and btt read traces of `blkmq bench` and, from a pipe, of a running server, and their counts are
-//! those of the run, of fio and of `blkmqctl stat`. `blkmq trace` and `blkmq replay` read the kernel's own recording, made
-//! in a guest: its binary records and blkparse's text as one trace. Logs of the server's scheduler are replayed with the
-//! same decisions, and show the priorities of a guest's processes as they arrive.
+//! those of the run, of fio and of `blkmqctl stat`. `blkmq trace` and `blkmq replay` read the kernel's own recording,
+//! made in a guest: its binary records and blkparse's text as one trace. Logs of the server's scheduler are replayed
+//! with the same decisions, and show the priorities of a guest's processes as they arrive.
 
 use super::guest::{DEVICE, Kernel, lack, run};
 use super::{Folder, Outcome};

@@ -4,9 +4,10 @@
 //! its manual pages and completions. The units are checked by systemd's own tools, which need no running systemd, the
 //! pages and completions by the programs that read them.
 //!
-//! A release is reproducible, and usable on a machine without this repository. The Debian package is installed in a clean
-//! root, checked, served as in its unit, upgraded while a client reads back its writes, removed and purged. No systemd
-//! runs there. A stand-in holds the socket, and the scripts of the package call a `systemctl` that records its arguments.
+//! A release is reproducible, and usable on a machine without this repository. The Debian package is installed in a
+//! clean root, checked, served as in its unit, upgraded while a client reads back its writes, removed and purged. No
+//! systemd runs there. A stand-in holds the socket, and the scripts of the package call a `systemctl` that records its
+//! arguments.
 
 use super::{Folder, Outcome};
 use crate::Result;

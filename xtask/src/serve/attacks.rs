@@ -1,10 +1,10 @@
 //! A server beside hostile clients, under endurance, and killed.
 //!
-//! `serve-attacks`: the latency of a client while another one is hostile (`docs/spec/nbd.md`, section 6). A fio with one
-//! read at a time is measured alone, and then beside each attack, which lasts as long as fio runs. Hostile clients do not
-//! count their replies; `crates/server/tests` checks that the server keeps its limits. The attacks run on one thread,
-//! which also takes one of the processors. An attack is repeated on a second server, with which the client shares only
-//! the processors. The difference is the cost of the attack inside the client's server.
+//! `serve-attacks`: the latency of a client while another one is hostile (`docs/spec/nbd.md`, section 6). A fio with
+//! one read at a time is measured alone, and then beside each attack, which lasts as long as fio runs. Hostile clients
+//! do not count their replies; `crates/server/tests` checks that the server keeps its limits. The attacks run on one
+//! thread, which also takes one of the processors. An attack is repeated on a second server, with which the client
+//! shares only the processors. The difference is the cost of the attack inside the client's server.
 //!
 //! `serve-soak`: 64 connections with mixed load that connect, disconnect and are killed, and connections that send
 //! nothing, for a long time. After each round no connection and no descriptor of theirs may be left, and the memory of
@@ -14,9 +14,9 @@
 //! there. The check shows that no answer is given before the kernel has the data. The power stays on, so the kernel's
 //! own caches survive; the crash tests of the devices check whether FLUSH reaches the device.
 //!
-//! The clients speak the subset of NBD that a [`Client`] needs to write, flush and read: EXPORT_NAME and simple replies.
-//! No option is negotiated and no library is involved, so a client ends immediately, with an error, when its server is
-//! killed.
+//! The clients speak the subset of NBD that a [`Client`] needs to write, flush and read: EXPORT_NAME and simple
+//! replies. No option is negotiated and no library is involved, so a client ends immediately, with an error, when its
+//! server is killed.
 
 use crate::Result;
 use crate::measurement::{Figures, Fio, pause, run_fio};

@@ -1,5 +1,5 @@
-//! Measurements of `blkmqd`, each a verb: here compared with other servers, in the other files shares, floors, ceilings,
-//! hostile clients, endurance, and crashes. Other checks also start their servers here.
+//! Measurements of `blkmqd`, each a verb: here compared with other servers, in the other files shares, floors,
+//! ceilings, hostile clients, endurance, and crashes. Other checks also start their servers here.
 //!
 //! `serve-peers` measures the throughput, the latency and the processor time of `blkmqd` and of other NBD servers. Each
 //! serves its memory or a file on tmpfs over a unix socket to the same fio. Every round measures all servers under each

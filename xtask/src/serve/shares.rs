@@ -11,10 +11,10 @@
 //! MiB in flight, B has one at a time, 100 reads and 100 writes a second. The limits are the measured figures of a
 //! repaired kernel. B is measured alone as well, to show how much of the time is not due to A.
 //!
-//! `ceilings`: a client under a ceiling of ours, of QEMU's throttle group, and of Linux' blkio controller. All three have
-//! the same file, loads and ceilings, and take turns in each round. Ours and QEMU's are in a server, which fio reaches
-//! over NBD; Linux' is in front of a loop device, in a group for fio alone. A ceiling is good if the client gets all of
-//! it and no more, and its slowest I/Os wait no longer than the rate requires.
+//! `ceilings`: a client under a ceiling of ours, of QEMU's throttle group, and of Linux' blkio controller. All three
+//! have the same file, loads and ceilings, and take turns in each round. Ours and QEMU's are in a server, which fio
+//! reaches over NBD; Linux' is in front of a loop device, in a group for fio alone. A ceiling is good if the client
+//! gets all of it and no more, and its slowest I/Os wait no longer than the rate requires.
 
 use crate::Result;
 use crate::measurement::{Figures, Fio, Rounds, median, number, pause};

@@ -12,10 +12,10 @@
 //! published variant and no hook of the laboratory. The compiler checks the uses of these modules, since the step
 //! `product` of CI builds without them; the rule checks their declarations, and which crates enable the feature.
 //!
-//! Within a crate no imports are circular, neither between files nor between folders. The nodes are files, and an edge is
-//! a path in non-test code: from `a.rs` to the file that declares the item, through re-exports if there are any. Parents
-//! and their children may use each other, as modules are meant to. So those edges do not count, and neither do paths that
-//! end at the crate's root.
+//! Within a crate no imports are circular, neither between files nor between folders. The nodes are files, and an edge
+//! is a path in non-test code: from `a.rs` to the file that declares the item, through re-exports if there are any.
+//! Parents and their children may use each other, as modules are meant to. So those edges do not count, and neither do
+//! paths that end at the crate's root.
 
 use super::{File, Finding, Rust, Tree};
 use crate::Result;

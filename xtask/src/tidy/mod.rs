@@ -5,8 +5,8 @@
 //!
 //! Rust source is split into code and comments, so that a rule about calls ignores prose and strings, and a rule about
 //! prose ignores code; and the parts of a file that are tests are known, and its functions. The tokens are those of
-//! `proc-macro2`; each is put back into its place. Both halves keep every byte offset and every line break of the source.
-//! There is no syntax tree, so functions inside macros are seen, too, but no macro is expanded.
+//! `proc-macro2`; each is put back into its place. Both halves keep every byte offset and every line break of the
+//! source. There is no syntax tree, so functions inside macros are seen, too, but no macro is expanded.
 
 mod banned;
 pub(crate) mod edges;

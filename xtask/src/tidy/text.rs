@@ -1,5 +1,6 @@
 //! Rules about the text of files: ASCII, clean line ends, a heading, no path or link that is valid only on one machine
-//! or for a short time, a maximum number of lines of a file and of a function, plain words, and references that resolve.
+//! or for a short time, a maximum number of lines of a file and of a function, plain words, and references that
+//! resolve.
 //!
 //! A limit for functions alone does not keep files small, so there are both. To split a long file, move a type into its
 //! own file, not a set of free functions.
@@ -11,9 +12,9 @@
 //!
 //! References must resolve: a citation to a page of the specification and a section of it, or to a decision; a path in
 //! a document to a file; and an entry of a registry to a page of documentation. A page of the specification is cited by
-//! its path in `docs`, with or without `section N` behind it, and a page of `docs/decisions` as `decision N`. A capital D
-//! with a number is not a valid citation. A word in backticks counts as a path if it ends in a known extension, or if it
-//! has a slash and its first part is a folder of the workspace or of `crates/`. It may leave out leading folders:
+//! its path in `docs`, with or without `section N` behind it, and a page of `docs/decisions` as `decision N`. A capital
+//! D with a number is not a valid citation. A word in backticks counts as a path if it ends in a known extension, or if
+//! it has a slash and its first part is a folder of the workspace or of `crates/`. It may leave out leading folders:
 //! `engine/src/lib.rs` and `registry.rs` are found in any folder. `NAME` stands for any name. A policy or device is one
 //! file, one page and one registry line; the last rule finds the line without a page.
 

@@ -4,8 +4,8 @@
 //! The watchdog repeatedly runs `blkmq bench` on a file, each time with other threads, depths, schedulers and busy
 //! loops, and samples the process and its disk every 20 ms. Models check that no wake-up is lost; this looks for lost
 //! ones in the whole program, with real threads on too few CPUs. A [`Round`] has the load, the queue and the busy loops
-//! determined by a seed: the same on every machine, so a seed in the output is enough to repeat it. `process.rs` runs it
-//! and judges it.
+//! determined by a seed: the same on every machine, so a seed in the output is enough to repeat it. `process.rs` runs
+//! it and judges it.
 //!
 //! For `lost-cpu` the example of `blkmq-runtime` measures, with twice as many busy threads as CPUs; its figures are
 //! printed in a table, for each scheduler and each kind of access. They are those of one machine at one time, and no

@@ -5,7 +5,7 @@
 //! shrinking.
 
 use super::Scenario;
-use crate::load::Pattern;
+use crate::scenario::Pattern;
 use crate::{Stamp, policies};
 use blkmq_core::{Instant, Nanos, Op};
 use blkmq_engine::{

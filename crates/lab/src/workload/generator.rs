@@ -1,4 +1,5 @@
-//! The stream of I/Os of one thread of a job.
+//! The stream of I/Os of one thread of a job: the place of each; its bytes, if the thread writes ([`Filler`]); and its
+//! priority, drawn where a part of the I/Os has another one than the job ([`Prios`]).
 //!
 //! The stream depends only on the job, its index, the thread's index and the size of the device. For uniform patterns
 //! an I/O costs a few nanoseconds: values that do not change are computed in [`Generator::new`], and a block is found
@@ -7,13 +8,13 @@
 mod pass;
 
 use super::distribution::{Places, Ranks};
-use super::filler::Prios;
 use super::next_io::Sizes;
 use super::visits::{Cover, Strides};
 use super::{
-    BlockSize, Direction, Distribution, Job, JobError, NextIo, Region, RegionError, Rw, Tape,
+    BlockSize, CmdPrio, Contents, DedupeMode, Direction, Distribution, Job, JobError, NextIo,
+    PerDirection, Region, RegionError, Rw, Tape,
 };
-use blkmq_core::{IoFlags, Op, Rng, SECTOR_SIZE};
+use blkmq_core::{IoFlags, IoPrio, Op, Rng, SECTOR_SIZE};
 use pass::{Pass, Plain, Turns};
 use std::sync::Arc;
 
@@ -589,3 +590,141 @@ fn cover(job: &Job, region: Region) -> Result<Option<(Cover, u64)>, GeneratorErr
 #[cfg(test)]
 #[path = "generator_tests.rs"]
 mod tests;
+
+/// Makes the bytes of the buffers of one thread.
+#[derive(Clone, Debug)]
+pub struct Filler {
+    rng: Rng,
+    contents: Contents,
+    /// The thread writes at all.
+    writes: bool,
+    repeats: Repeats,
+}
+
+/// Chooses the bytes that a write repeats. A buffer is identified by the state of the generator that made it.
+#[derive(Clone, Debug)]
+struct Repeats {
+    choice: Rng,
+    /// The last unique buffer.
+    last: Rng,
+    /// The number of the first buffer of the working set.
+    first: u64,
+    /// The length of the working set.
+    buffers: u64,
+}
+
+impl Filler {
+    /// For thread `thread` of `job` on a device of `device_bytes`. Each thread has a seed of its own.
+    #[must_use]
+    pub fn new(job: &Job, thread: u32, device_bytes: u64) -> Self {
+        let contents = job.contents.clone();
+        let writes = job.rw.directions().contains(&Direction::Write);
+        // Not the bytes of the offsets' stream: the two streams must not repeat each other.
+        let seed = job.randseed ^ u64::from(job.index) << 32 ^ u64::from(thread) ^ 0x6275_6666;
+        let rng = Rng::new(seed);
+        let regions = job.regions(thread, device_bytes).unwrap_or_default();
+        let bytes: u64 = regions.iter().map(|region| region.size).sum();
+        let buffers = bytes / job.smallest_block() * u64::from(contents.working_set) / 100;
+        let choice = Rng::new(seed.rotate_left(32));
+        let first = if contents.is_global { job.randseed } else { choice.clone().next_u64() };
+        let repeats = Repeats { choice, last: rng.clone(), first, buffers: buffers.max(1) };
+        Self { rng, contents, writes, repeats }
+    }
+
+    /// Fills a new buffer.
+    pub fn begin(&mut self, bytes: &mut [u8]) {
+        if self.writes && !self.contents.is_zero {
+            self.fill(bytes);
+        }
+    }
+
+    /// Makes the bytes of the next write in a buffer that was used before.
+    #[inline]
+    pub fn next(&mut self, bytes: &mut [u8]) {
+        let Contents { is_zero, refills, scrambles, .. } = self.contents;
+        if is_zero {
+            // A read may have left its bytes.
+            bytes.fill(0);
+        } else if refills || self.contents.pattern.is_some() {
+            self.fill(bytes);
+        } else if scrambles {
+            for sector in bytes.chunks_mut(SECTOR_SIZE as usize) {
+                let stamp = self.rng.next_u64().to_le_bytes();
+                let len = sector.len().min(stamp.len());
+                sector[..len].copy_from_slice(&stamp[..len]);
+            }
+        }
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) {
+        let Self { rng, contents, repeats, .. } = self;
+        if repeats.choice.chance(contents.dedupe.into(), 100) {
+            let mut rng = match contents.dedupe_mode {
+                DedupeMode::Repeat => repeats.last.clone(),
+                DedupeMode::WorkingSet => {
+                    let at = repeats.choice.below(repeats.buffers);
+                    Rng::new(repeats.first.wrapping_add(at))
+                }
+            };
+            contents.fill(&mut rng, bytes);
+        } else {
+            repeats.last = rng.clone();
+            contents.fill(rng, bytes);
+        }
+    }
+}
+
+/// Draws priorities. Its random numbers are its own, so that places and lengths do not depend on priorities.
+#[derive(Clone, Debug)]
+pub(super) struct Prios {
+    prio: IoPrio,
+    /// Whether there is any priority besides `prio`.
+    varied: bool,
+    special: PerDirection<CmdPrio>,
+    rng: Rng,
+}
+
+impl Prios {
+    pub(super) fn new(job: &Job, seed: u64) -> Self {
+        let varied = job.cmdprio.iter().any(|(_, special)| *special != CmdPrio::None);
+        // An arbitrary number that makes this another stream than that of places.
+        let rng = Rng::new(seed ^ 0x7072_696f);
+        Self { prio: job.prio, varied, special: job.cmdprio.clone(), rng }
+    }
+
+    /// The priority of the job.
+    pub(super) fn own(&self) -> IoPrio {
+        self.prio
+    }
+
+    /// Returns whether an I/O may have a priority other than that of the job.
+    fn is_varied(&self) -> bool {
+        self.varied
+    }
+
+    /// The priority of an I/O.
+    #[inline]
+    pub(super) fn next(&mut self, direction: Direction, sectors: u64) -> IoPrio {
+        if self.varied { self.draw(direction, sectors) } else { self.prio }
+    }
+
+    #[inline(never)]
+    fn draw(&mut self, direction: Direction, sectors: u64) -> IoPrio {
+        let mut percent = self.rng.below(100) as u8;
+        match &self.special[direction] {
+            CmdPrio::None => self.prio,
+            CmdPrio::Percentage(share, prio) if percent < *share => *prio,
+            CmdPrio::Percentage(..) => self.prio,
+            CmdPrio::Split(parts) => {
+                let bytes = sectors * u64::from(SECTOR_SIZE);
+                for (_, share, prio) in parts.iter().filter(|part| u64::from(part.0) == bytes) {
+                    if percent < *share {
+                        return *prio;
+                    }
+                    percent -= share;
+                }
+                self.prio
+            }
+        }
+    }
+}

@@ -1,10 +1,11 @@
-//! Streams are reproducible, cover all blocks where promised, and keep the requested ratios.
+//! Streams are reproducible, cover all blocks where promised, and keep the requested ratios; and so do their bytes and
+//! priorities.
 
 use super::*;
-use crate::workload::verify::{Method, Verify};
+use crate::workload::verify::{Method, Pattern, Verify};
 use crate::workload::{Amount, BlockSize, CmdPrio, Distribution, PerDirection, ThinkTime, Zones};
-use blkmq_core::{IoPrio, Nanos};
-use std::collections::BTreeSet;
+use blkmq_core::{Class, Nanos};
+use std::collections::{BTreeMap, BTreeSet};
 
 const MIB: u64 = 1 << 20;
 
@@ -192,7 +193,7 @@ fn zones_get_their_shares_of_ios() {
 
 #[test]
 fn priorities_do_not_change_the_places() {
-    let high = IoPrio::new(blkmq_core::Class::Realtime, 0).expect("a level");
+    let high = IoPrio::new(Class::Realtime, 0).expect("a level");
     let plain = random(Rw::RandRead);
     let job = Job { cmdprio: PerDirection::all(CmdPrio::Percentage(30, high)), ..plain.clone() };
     let sectors = |job: &Job| Vec::from_iter(stream(job, 0).map(|io| io.sector));
@@ -559,4 +560,148 @@ fn impossible_jobs_give_no_stream() {
     let error = |job: Job| Generator::new(&job, 0, MIB).expect_err("impossible");
     assert!(matches!(error(Job { numjobs: 0, ..Job::default() }), GeneratorError::Job(_)));
     assert!(matches!(error(random(Rw::Read)), GeneratorError::Region(_)));
+}
+
+fn filler(contents: &Contents) -> Filler {
+    of_job(0, contents)
+}
+
+/// Of a job that writes 256 blocks.
+fn of_job(index: u32, contents: &Contents) -> Filler {
+    let (size, contents) = (Some(Amount::Bytes(1 << 20)), contents.clone());
+    let job = Job { rw: Rw::Write, index, size, contents, ..Job::default() };
+    Filler::new(&job, 0, 1 << 30)
+}
+
+/// The first sectors of 1000 writes.
+fn writes(filler: &mut Filler) -> Vec<[u8; 512]> {
+    let one = |_| {
+        let mut bytes = [0; 512];
+        filler.next(&mut bytes);
+        bytes
+    };
+    Vec::from_iter((0..1000).map(one))
+}
+
+fn zeroes(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte == 0).count()
+}
+
+/// Regression test: every write carried zeroes, which compressing storage does not store.
+#[test]
+fn buffers_are_random_and_no_two_writes_are_alike() {
+    let mut filler = filler(&Contents::default());
+    let mut bytes = [0; 4096];
+    filler.begin(&mut bytes);
+    assert!(zeroes(&bytes) < 64);
+    let first = bytes;
+    filler.next(&mut bytes);
+    for (before, after) in first.chunks(512).zip(bytes.chunks(512)) {
+        assert!(before != after && before[8..] == after[8..]);
+    }
+}
+
+#[test]
+fn refilled_buffers_are_new_in_every_byte() {
+    let mut filler = filler(&Contents { refills: true, ..Contents::default() });
+    let (mut one, mut other) = ([0; 4096], [0; 4096]);
+    filler.next(&mut one);
+    filler.next(&mut other);
+    assert!(one.iter().zip(&other).filter(|(a, b)| a == b).count() < 64);
+}
+
+#[test]
+fn a_share_of_each_chunk_is_fixed() {
+    let compress = |compress, chunk, pattern| {
+        let pattern = Some(pattern).filter(|text: &&str| !text.is_empty());
+        let pattern = pattern.map(|text| Pattern::parse(text).expect("a pattern"));
+        let contents = Contents {
+            compress: Some(compress),
+            chunk,
+            pattern,
+            refills: true,
+            ..Contents::default()
+        };
+        let mut bytes = [1; 4096];
+        filler(&contents).next(&mut bytes);
+        bytes
+    };
+    let half = compress(50, 512, "");
+    assert!(
+        half.chunks(512).all(|chunk| zeroes(&chunk[256..]) == 256 && zeroes(&chunk[..256]) < 16)
+    );
+    let most = compress(75, 4096, "");
+    assert_eq!(zeroes(&most[1024..]), 3072);
+    let marked = compress(50, 512, "0xab");
+    assert!(marked.chunks(512).all(|chunk| chunk[256..].iter().all(|byte| *byte == 0xab)));
+}
+
+#[test]
+fn a_share_of_writes_repeats_the_last_unique_one() {
+    let contents = Contents { dedupe: 30, refills: true, ..Contents::default() };
+    let writes = writes(&mut filler(&contents));
+    let unique = BTreeSet::from_iter(&writes).len();
+    assert!((670..730).contains(&unique), "{unique} of 1000");
+    assert_eq!(writes.windows(2).filter(|pair| pair[0] == pair[1]).count(), 1000 - unique);
+}
+
+#[test]
+fn a_share_of_writes_is_of_a_working_set_which_jobs_may_share() {
+    let (dedupe_mode, working_set) = (DedupeMode::WorkingSet, 10);
+    let contents =
+        Contents { dedupe: 100, dedupe_mode, working_set, refills: true, ..Contents::default() };
+    let set = |index, is_global| {
+        let contents = Contents { is_global, ..contents.clone() };
+        BTreeSet::from_iter(writes(&mut of_job(index, &contents)))
+    };
+    assert_eq!(set(0, false).len(), 25, "a tenth of 256 blocks");
+    assert!(set(0, false).is_disjoint(&set(1, false)));
+    assert_eq!(set(0, true), set(1, true));
+}
+
+#[test]
+fn zeroes_and_patterns_are_so_behind_a_read_as_well() {
+    let mut bytes = [7; 1024];
+    filler(&Contents { is_zero: true, ..Contents::default() }).next(&mut bytes);
+    assert_eq!(zeroes(&bytes), 1024);
+    let pattern = Pattern::parse("0xabcd").ok();
+    filler(&Contents { pattern, ..Contents::default() }).next(&mut bytes);
+    assert!(bytes.chunks(2).all(|pair| pair == [0xab, 0xcd]));
+}
+
+fn prio(class: Class, level: u16) -> IoPrio {
+    IoPrio::new(class, level).expect("a level")
+}
+
+fn count(job: &Job, direction: Direction, sectors: u64) -> Vec<(IoPrio, u32)> {
+    let (mut prios, mut seen) = (Prios::new(job, 4), BTreeMap::new());
+    for _ in 0..10_000 {
+        *seen.entry(prios.next(direction, sectors).to_bits()).or_insert(0u32) += 1;
+    }
+    seen.into_iter().map(|(bits, count)| (IoPrio::from_bits(bits), count)).collect()
+}
+
+#[test]
+fn a_percentage_of_a_direction_has_the_priority() {
+    let high = prio(Class::Realtime, 0);
+    let special = CmdPrio::Percentage(30, high);
+    let cmdprio = PerDirection::new(special, CmdPrio::None, CmdPrio::None);
+    let job = Job { cmdprio, ..Job::default() };
+    let seen = count(&job, Direction::Read, 8);
+    assert_eq!((seen[0].0, seen[1].0), (IoPrio::default(), high));
+    assert!(seen[1].1.abs_diff(3_000) < 150, "{seen:?}");
+    assert_eq!(count(&job, Direction::Write, 8), [(IoPrio::default(), 10_000)]);
+}
+
+#[test]
+fn a_split_looks_at_the_length() {
+    let (rt, be) = (prio(Class::Realtime, 0), prio(Class::BestEffort, 3));
+    let split = CmdPrio::Split(vec![(4096, 30, rt), (4096, 20, be), (65536, 100, be)]);
+    assert_eq!(split.most(), 100);
+    let job = Job { cmdprio: PerDirection::all(split), ..Job::default() };
+    assert_eq!(job.prios(Direction::Read), [IoPrio::default(), rt, be]);
+    let seen = count(&job, Direction::Write, 8);
+    assert!(seen[1].1.abs_diff(3_000) < 150 && seen[2].1.abs_diff(2_000) < 150, "{seen:?}");
+    assert_eq!(count(&job, Direction::Write, 128), [(be, 10_000)]);
+    assert_eq!(count(&job, Direction::Write, 16), [(IoPrio::default(), 10_000)]);
 }

@@ -11,37 +11,35 @@
 //! and memory: buffers come through [`Buffers`].
 
 mod distribution;
-mod failures;
-mod filler;
 mod generator;
-mod goal;
 mod job;
 mod next_io;
 mod options;
 mod pacing;
 mod region;
-mod series;
 mod tally;
-mod tape;
 mod ties;
 pub mod verify;
 mod visits;
 mod worker;
 
 pub use distribution::{Distribution, DistributionError, Zones, ZonesError};
-pub use failures::{Failed, Failures, Late, OnError, Unfinished};
-pub use filler::Filler;
-pub use generator::{Generator, GeneratorError};
-pub use goal::{LatencyTarget, NEVER_KEPT};
+pub use generator::{Filler, Generator, GeneratorError};
 pub use job::{Depth, Job, JobError, Latencies, ThinkTime, Unified};
-pub use next_io::{BlockSize, BlockSizeError, Direction, NextIo, PerDirection, Rw};
-pub use options::{Amount, CmdPrio, Contents, DedupeMode, File, FileService, Files, Logs};
+pub use next_io::{BlockSize, BlockSizeError, Direction, NextIo, PerDirection, Rw, Tape, Taped};
+pub use options::{
+    Amount, CmdPrio, Contents, DedupeMode, File, FileService, Files, LatencyTarget, Logs,
+    NEVER_KEPT,
+};
 pub use pacing::{Pace, Pacer};
 pub use region::{Region, RegionError};
-pub use series::{BINS, Bin, Course, Series};
-pub use tally::{Batches, Checks, Counts, Levels, Sample, TOO_SLOW, Tally, Times};
-pub use tape::{Tape, Taped};
-pub use ties::{Awaited, Exit, ExitWhat, Flow, FlowPool, FlowShare, Member, Ties};
+pub use tally::{
+    BINS, Batches, Bin, Checks, Counts, Course, Levels, Sample, Series, TOO_SLOW, Tally, Times,
+};
+pub use ties::{
+    Awaited, Exit, ExitWhat, Failed, Failures, Flow, FlowPool, FlowShare, Late, Member, OnError,
+    Ties, Unfinished,
+};
 pub use verify::{Verifier, Verify};
 pub use visits::{Permutation, Strided, StridedError};
 pub use worker::{

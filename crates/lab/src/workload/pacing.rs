@@ -5,7 +5,7 @@
 //! nothing in the long run: late I/Os are caught up. Directions do not wait for each other: in a mix, a direction whose
 //! time has not come yields to the other one ([`Pacer::steer`]), as in fio, so that rates override `rwmixread`.
 
-use super::tape::{Play, Playing};
+use super::next_io::{Play, Playing};
 use super::{Direction, FlowShare, Job, NextIo, ThinkTime};
 use blkmq_core::{Histogram, Instant, Nanos, Rng, SECTOR_SIZE};
 

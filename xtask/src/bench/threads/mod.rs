@@ -3,9 +3,9 @@
 //!
 //! A row is a number of threads and a depth. A round of a row is a run of fio and then one of `blkmq bench` with each
 //! scheduler; the ratio of a scheduler is that to fio in the same round. Both sides get the same words for the load.
-//! Ours gets no other setting: the defaults are compared. The table has the medians over the rounds and marks those that
-//! miss their bounds. Nothing is recorded, and slow results do not fail: the figures are only meaningful on an otherwise
-//! idle machine.
+//! Ours gets no other setting: the defaults are compared. The table has the medians over the rounds and marks those
+//! that miss their bounds. Nothing is recorded, and slow results do not fail: the figures are only meaningful on an
+//! otherwise idle machine.
 //!
 //! Both sides of `--layers` have two threads, each with as many I/Os in flight, in its own half of the bytes. The two
 //! programs run at the same time, and their rates add up. The scheduler is `none`, and every other setting has its

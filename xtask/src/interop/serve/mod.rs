@@ -1,9 +1,9 @@
 //! NBD: real clients against the server of the example `nbd_server`, and against `blkmqd`, also over TLS, with
 //! certificates made by openssl. Checks that hold for any server are made with both.
 //!
-//! Exports are disks, too: nbdfuse shows an export as a file, a loop device turns it into a disk, and ext4 is on that. A
-//! tree is copied and deleted. The file system stays clean, and the copy equals the original. Real clients find a device
-//! that changes, or that accepts no writes.
+//! Exports are disks, too: nbdfuse shows an export as a file, a loop device turns it into a disk, and ext4 is on that.
+//! A tree is copied and deleted. The file system stays clean, and the copy equals the original. Real clients find a
+//! device that changes, or that accepts no writes.
 
 mod figures;
 mod live;

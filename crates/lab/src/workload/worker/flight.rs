@@ -3,8 +3,7 @@
 //!
 //! [`Verifier`] knows the expected contents of blocks, and which blocks are to be read back.
 
-use super::port::Buffers;
-use super::{Phase, Worker};
+use super::{Buffers, Phase, Worker};
 use crate::workload::verify::Findings;
 use crate::workload::{Completed, Direction, Failed, Late, NextIo, Times, Verifier};
 use blkmq_core::{Histogram, Instant, IoError, IoFlags, IoPrio, IoResult, Nanos, Op, SECTOR_SIZE};

@@ -4,22 +4,24 @@
 //! A worker never waits. [`Worker::step`] does all work that is possible and returns the event to wait for; its driver
 //! waits, with a real thread or in virtual time, hands over the completions ([`Worker::take`]), and calls again. So the
 //! same code is measured in both.
+//!
+//! The environment of a worker is a way to a queue ([`Port`]), [`Buffers`], and a [`Journal`], to which it reports each
+//! I/O that it issues, and each that completes while it counts. The format of a log and its files are not here.
 
-mod ending;
 mod filling;
 mod flight;
-mod port;
 
-use super::goal::Goal;
+use super::options::Goal;
 use super::tally::Floor;
 use super::{
-    Awaited, BlockSize, Exit, Generator, Job, Member, NextIo, Pacer, Series, Tally, Ties, Verifier,
+    Awaited, BlockSize, Direction, Exit, Generator, Job, Member, NextIo, Pacer, Series, Tally,
+    Ties, Verifier,
 };
-use blkmq_core::{GroupId, Instant, Nanos, Owner};
-use ending::Ending;
+use blkmq_core::{GroupId, Instant, IoPrio, Nanos, Owner};
+use blkmq_engine::{Io, Refused};
+use filling::Ending;
 pub use flight::Taking;
 use flight::{Purpose, Stamps, Verifying};
-pub use port::{Buffers, Completed, Journal, NoBuffers, Port};
 use std::marker::PhantomData;
 
 /// fio's error for wrong contents: EILSEQ.
@@ -517,5 +519,282 @@ fn all(until: Instant, in_flight: u32) -> Step {
     Step::Wait { until, least: in_flight, most: in_flight }
 }
 
+/// A thread's way to its queue, and the time: a client with its clock, or a submitter in virtual time.
+pub trait Port<P> {
+    /// The time. It includes the time that earlier pushes and flushes took.
+    fn now(&self) -> Instant;
+
+    /// The time at the start of a portion in which no I/O is timed or paced: it may be that of a recent portion, if the
+    /// thread has not waited since.
+    #[inline]
+    fn recently(&mut self) -> Instant {
+        self.now()
+    }
+
+    /// Takes an I/O, as [`Submitter::push`](blkmq_engine::Submitter::push) does. `now` is the time of the portion
+    /// that it belongs to.
+    ///
+    /// # Errors
+    /// Gives the I/O back if it cannot be taken.
+    fn push(&mut self, now: Instant, io: Io<P>) -> Result<(), Refused<P>>;
+
+    /// Flushes the pushed I/Os.
+    fn flush(&mut self, now: Instant);
+
+    /// Asks for the I/O with this cookie to be cancelled, as [`Submitter::cancel`](blkmq_engine::Submitter::cancel)
+    /// does.
+    fn cancel(&mut self, now: Instant, cookie: u64);
+
+    /// The number of I/Os pushed and not yet reaped.
+    fn outstanding(&self) -> u32;
+
+    /// CPU usage counts from here on. Called once before the first I/O, and again when a ramp is over.
+    fn measuring_begins(&mut self) {}
+
+    /// CPU usage no longer counts from here on: all work is done, and only checks may follow.
+    fn measuring_ends(&mut self) {}
+}
+
+/// The payloads of I/Os, made once and reused.
+pub trait Buffers<P> {
+    /// Whether payloads carry bytes. If false, contents are never checked.
+    const CARRIES: bool;
+
+    /// A payload that carries `len` bytes with the contents of its last I/O; 0 for an I/O that moves no data.
+    fn take(&mut self, len: usize) -> P;
+
+    /// Makes the bytes of a write that no verification fills, in a payload that was just taken.
+    #[inline]
+    fn prepare(&mut self, _payload: &mut P) {}
+
+    /// Returns a payload to the port.
+    fn give(&mut self, payload: P);
+
+    /// The bytes of a payload.
+    fn bytes(payload: &mut P) -> &mut [u8];
+}
+
+/// Payloads of I/Os that carry no bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoBuffers;
+
+impl Buffers<()> for NoBuffers {
+    const CARRIES: bool = false;
+
+    fn take(&mut self, _: usize) {}
+
+    fn give(&mut self, (): ()) {}
+
+    fn bytes((): &mut ()) -> &mut [u8] {
+        &mut []
+    }
+}
+
+/// An I/O that has completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completed {
+    /// The time of its completion, from the beginning of counting.
+    pub at: Nanos,
+    /// Its direction.
+    pub direction: Direction,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Its first byte on the device.
+    pub offset: u64,
+    /// Its priority.
+    pub prio: IoPrio,
+    /// From the decision to issue it until it was pushed.
+    pub slat: Nanos,
+    /// From the push until its completion.
+    pub clat: Nanos,
+}
+
+/// Takes down I/Os. Times never run backwards.
+pub trait Journal: Send {
+    /// Counting began `ago`.
+    fn began(&mut self, ago: Nanos);
+
+    /// `io` is pushed, at `at` from the start of the thread.
+    fn issued(&mut self, at: Nanos, io: &NextIo);
+
+    /// `io` has completed.
+    fn completed(&mut self, io: &Completed);
+
+    /// Counting has ended at `at`, or the checks after it. No I/O follows.
+    fn ended(&mut self, at: Nanos);
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+
+    //! Workers over a port that only records its calls.
+
+    use super::*;
+    use crate::workload::{Amount, Depth, Latencies, PerDirection, Rw};
+    use blkmq_core::IoError;
+    use blkmq_engine::{Completion, Io, Refusal, Refused};
+    use std::cell::Cell;
+    use std::collections::VecDeque;
+
+    /// Refuses one push, if `until_refusal` is set, and completes every other I/O immediately.
+    #[derive(Default)]
+    struct Notes {
+        sectors: Vec<u64>,
+        ended: VecDeque<Completion<()>>,
+        /// I/Os of each portion.
+        portions: Vec<usize>,
+        pushed: usize,
+        /// Pushes that are taken before one is refused.
+        until_refusal: Option<usize>,
+        looks: Cell<u64>,
+        rough_times: u32,
+    }
+
+    impl Port<()> for Notes {
+        fn now(&self) -> Instant {
+            // Each read of the clock advances it.
+            self.looks.set(self.looks.get() + 1);
+            Instant::from_nanos(self.looks.get())
+        }
+
+        fn recently(&mut self) -> Instant {
+            self.rough_times += 1;
+            self.now()
+        }
+
+        fn push(&mut self, _: Instant, io: Io<()>) -> Result<(), Refused<()>> {
+            if self.until_refusal == Some(self.sectors.len()) {
+                return Err(Refused::new(io, Refusal::OutOfRange { capacity: 0 }));
+            }
+            self.sectors.push(io.sector);
+            self.ended.push_back(Completion { cookie: io.cookie, result: Ok(()), payload: () });
+            self.pushed += 1;
+            Ok(())
+        }
+
+        fn flush(&mut self, _: Instant) {
+            self.portions.push(std::mem::take(&mut self.pushed));
+        }
+
+        fn cancel(&mut self, _: Instant, _: u64) {}
+
+        fn outstanding(&self) -> u32 {
+            self.ended.len() as u32
+        }
+    }
+
+    /// 20 reads of 4 KiB at depth 16, in portions of 8, without latencies.
+    fn reads() -> Job {
+        Job {
+            rw: Rw::RandRead,
+            norandommap: true,
+            size: Some(Amount::Bytes(1 << 20)),
+            number_ios: Some(20),
+            latencies: Latencies::NONE,
+            depth: Depth {
+                iodepth: 16,
+                low: 16,
+                batch_submit: 8,
+                batch_complete_min: 8,
+                batch_complete_max: 8,
+            },
+            ..Job::default()
+        }
+    }
+
+    fn generator(job: &Job) -> Generator {
+        Generator::new(job, 0, 1 << 30).expect("the job fits")
+    }
+
+    fn worker(job: &Job) -> Worker<'_, (), NoBuffers> {
+        let stream = Stream {
+            generator: generator(job),
+            verifier: None,
+            owner: Owner(1),
+            group: GroupId::ROOT,
+            ties: Ties::default(),
+        };
+        Worker::new(job, stream, NoBuffers, Window::of(job, Instant::ZERO))
+    }
+
+    fn run(job: &Job, mut port: Notes) -> (Notes, Tally) {
+        let mut worker = worker(job);
+        loop {
+            match worker.step(&mut port) {
+                Step::Over => return (port, worker.into_tally()),
+                Step::Go | Step::Sleep { .. } => {}
+                Step::Look { most } | Step::Wait { most, .. } => worker.take(
+                    || Instant::ZERO,
+                    |taking| {
+                        let got = (most as usize).min(port.ended.len());
+                        port.ended.drain(..got).for_each(|io| taking.take(io));
+                        got as u32
+                    },
+                ),
+            }
+        }
+    }
+
+    #[test]
+    fn ios_that_are_alike_are_those_of_the_stream_in_portions_of_the_same_size() {
+        let job = reads();
+        let (port, tally) = run(&job, Notes::default());
+        let stream = Vec::from_iter(generator(&job).map(|io| io.sector));
+        assert_eq!((port.sectors, port.portions), (stream, vec![8, 8, 4]));
+        assert_eq!((tally.counts[0].ios, tally.counts[0].bytes), (20, 20 * 4096));
+        assert_eq!(tally.submits.0.iter().sum::<u64>(), 3);
+        let levels = tally.levels.0;
+        assert_eq!(levels.iter().sum::<u64>(), 20, "each counted with its depth: {levels:?}");
+    }
+
+    #[test]
+    fn only_portions_without_times_take_a_rough_time() {
+        let rough = |job: &Job| run(job, Notes::default()).0.rough_times;
+        assert!(rough(&reads()) >= 3);
+        let timed = Job { latencies: Job::default().latencies, ..reads() };
+        let paced = Job { rate_iops: PerDirection::all(Some(1_000_000_000)), ..reads() };
+        let mixed = Job { rw: Rw::RandRw, ..reads() };
+        assert_eq!([timed, paced, mixed].map(|job| rough(&job)), [0; 3]);
+    }
+
+    #[test]
+    fn a_refused_io_ends_the_thread_and_is_not_counted_as_in_flight() {
+        let (port, tally) = run(&reads(), Notes { until_refusal: Some(11), ..Notes::default() });
+        assert_eq!(port.portions, [8, 3], "the portion of the refused one is the last");
+        assert_eq!(tally.counts[0].ios, 11);
+        assert_eq!(tally.error, IoError::from(Refusal::OutOfRange { capacity: 0 }).0);
+    }
+
+    #[test]
+    fn completions_that_are_waited_for_have_times_of_their_own() {
+        let job = Job { latencies: Job::default().latencies, ..reads() };
+        let (mut worker, mut port) = (worker(&job), Notes::default());
+        let least = loop {
+            if let Step::Wait { least, .. } = worker.step(&mut port) {
+                break least;
+            }
+        };
+        assert_eq!(least, 8);
+        let time = Cell::new(1_000);
+        let mut ended = port.ended.drain(..4);
+        worker.take(
+            || Instant::from_nanos(time.get()),
+            |taking| {
+                for io in ended.by_ref().take(2) {
+                    taking.take(io);
+                    time.set(2_000);
+                }
+                for io in ended {
+                    time.set(time.get() + 10_000);
+                    taking.take_later(io);
+                }
+                4
+            },
+        );
+        let clat = worker.tally.counts[0].times.clat.as_ref().expect("it is measured");
+        assert_eq!(clat.count(), 4);
+        let [low, high] = [clat.min(), clat.max()];
+        assert!(low < 1_000 && (21_000..22_000).contains(&high), "{low} to {high}");
+        assert!((8_000.0..9_000.0).contains(&clat.mean()), "{}", clat.mean());
+    }
+}
