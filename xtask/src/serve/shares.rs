@@ -7,7 +7,7 @@
 //! a latency goal. No figure of a device is configured.
 //!
 //! `serve-floors`: a tenant with a floor beside one that floods the model of a cloud disk. The loads, the scheduler and
-//! the limits are those of `crates/lab/tests/cloud.rs`, which runs them in virtual time: A keeps 128 I/Os of 1
+//! the limits are those of `crates/lab/tests/floors.rs`, which runs them in virtual time: A keeps 128 I/Os of 1
 //! MiB in flight, B has one at a time, 100 reads and 100 writes a second. The limits are the measured figures of a
 //! repaired kernel. B is measured alone as well, to show how much of the time is not due to A.
 //!
@@ -307,7 +307,7 @@ impl Case {
         let load = format!("{TENANT} --bs={}", self.bs);
         let alone = client("b", &load, seconds)?.wait()?;
         // A second longer, so that A is counted while B runs all the time. B starts first: a pace above the rate of the
-        // disk starves a tenant of large I/Os that starts later (`lab/tests/cloud.rs`).
+        // disk starves a tenant of large I/Os that starts later (`lab/tests/floors.rs`).
         let tenant = client("b", &load, seconds + 1)?;
         server.connected(1)?;
         let flood = client("a", FLOOD, 3600)?;
