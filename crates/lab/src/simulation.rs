@@ -1,6 +1,6 @@
 //! Jobs in virtual time: like `blkmq bench`, but on virtual CPUs instead of real threads, from one seed.
 //!
-//! The queue, the policy, the device and the [`Worker`](crate::workload::Worker) that issues I/Os are those of a real
+//! The queue, the policy, the device and the [`Worker`] that issues I/Os are those of a real
 //! run; only the order of their calls is simulated. There are no oracles here (those are in the
 //! [`World`](crate::World)): only requested observers run, so that millions of I/Os are simulated in a second.
 //!
