@@ -5,17 +5,14 @@
 //! belongs, job files included. The settings are then applied section by section to drafts, which collect the values
 //! until they can be checked as a whole.
 //!
-//! Help pages, completions and the manual are generated from the definition. Clap does not parse the command lines: jobs
-//! repeat options, and the order of options matters, which clap does not support.
+//! Help pages, completions and the manual are generated from the definition. Clap does not parse the command lines:
+//! jobs repeat options, and the order of options matters, which clap does not support.
 
 mod file_draft;
 mod job_draft;
 pub mod options;
-mod roster;
 mod run_draft;
 mod sections;
-mod target;
-mod value;
 
 use crate::devices;
 use crate::plan::{Plan, Time, Written};
@@ -26,11 +23,10 @@ use blkmq_terminal::page::Page;
 use blkmq_terminal::units::KbBase;
 use clap::builder::ValueHint;
 use clap::{Arg, ArgAction, Command};
-use job_draft::JobDraft;
+use job_draft::{JobDraft, Value};
 use options::{Group, Kind, Meaning, Opt};
 use run_draft::RunDraft;
 use sections::{Section, Setting};
-use value::Value;
 
 /// A parsed command line of `blkmq bench` or `blkmq sim`.
 #[derive(Debug)]

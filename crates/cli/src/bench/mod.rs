@@ -1,23 +1,22 @@
 //! Runs a plan: builds each queue, drives it with real threads or in virtual time, and fills a report.
 //!
 //! The plan defines order and repetitions; the laboratory's [`Worker`] defines the work of a single thread, and
-//! `drive.rs` drives it. The report goes to [`Outputs`]: files, written after each run, and standard output, written at
+//! `run.rs` drives it. The report goes to [`Outputs`]: files, written after each run, and standard output, written at
 //! the end.
 //!
 //! [`Worker`]: blkmq_lab::workload::Worker
 
-mod drive;
 mod logs;
 mod outcome;
 mod run;
 mod setup;
 pub mod status;
 mod tally;
-mod watch;
+
+pub use setup::StartError;
 
 use crate::Failure;
-use crate::plan::runs::RunSpec;
-use crate::plan::{Plan, Time, time};
+use crate::plan::{Plan, RunSpec, Time, time};
 use crate::report::model::{Machine, Partial, Report, Run};
 use crate::report::{Format, Output, open, open_as, render};
 use blkmq_lab::observe::Observation;
@@ -25,11 +24,10 @@ use blkmq_lab::workload::LatencyTarget;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::output::{print_results, shown};
 use blkmq_terminal::program::Stop;
-use outcome::Outcome;
+use outcome::{Disks, Outcome};
 use status::{Beside, Progress, Status};
 use std::borrow::Cow;
 use tally::Troubles;
-use watch::Disks;
 
 /// Runs all of `plan`, and prints and writes its report. After a signal, the report covers the runs so far.
 ///
@@ -92,7 +90,7 @@ fn measure(
             break;
         }
         progress.begin(&label(plan, spec));
-        let observation = watch::observation(plan, spec);
+        let observation = outcome::observation(plan, spec);
         let mut tell = |run| {
             let report = so_far(plan, &report, (spec, run), &repetitions, &disks);
             progress.aside(|| outputs.add(&report));
@@ -275,7 +273,7 @@ impl<'a> Outputs<'a> {
 
     /// Writes the records of a run, and returns the notes about them.
     fn records(&mut self, spec: &RunSpec<'_>, observation: &Observation) -> Vec<String> {
-        watch::write(self.plan, spec, observation).unwrap_or_else(|e| {
+        outcome::write_records(self.plan, spec, observation).unwrap_or_else(|e| {
             let text = e.to_string();
             if !self.failures.contains(&text) {
                 self.failures.push(text);

@@ -1,16 +1,15 @@
 //! The status of an unfinished run (`status_interval`): at each interval every thread copies its counts, from which a
-//! report like the final one is made. A thread checks for a request at each step, and every 50 ms while it waits, so that
-//! a status takes at most 50 ms.
+//! report like the final one is made. A thread checks for a request at each step, and every 50 ms while it waits, so
+//! that a status takes at most 50 ms.
 //!
 //! [`Progress`] is a bar on standard error. Nothing is shown if standard error is not a terminal, or cannot move its
 //! cursor. The remaining time is computed here from the planned duration of a run and the durations of the runs so far.
 //! If it is unknown, it is not shown.
 
+use super::setup::StartError;
 use super::tally::{Part, Usage};
-use crate::plan::Plan;
-use crate::plan::runs::{RunSpec, ThreadSpec};
+use crate::plan::{Plan, RunSpec, ThreadSpec};
 use crate::report::model::Run;
-use crate::start::StartError;
 use blkmq_core::{Instant, Nanos};
 use blkmq_lab::observe::Observation;
 use blkmq_lab::workload::Tally;

@@ -1,10 +1,9 @@
 //! Combines the counts of several threads into a job's result. Failures of finished runs are found in the counts: wrong
-//! contents, failed I/Os, and I/Os that did not end. [`Usage`] is the CPU time and the events that the kernel charged to
-//! a thread or to the process.
+//! contents, failed I/Os, and I/Os that did not end. [`Usage`] is the CPU time and the events that the kernel charged
+//! to a thread or to the process.
 
 use crate::Failure;
-use crate::plan::Plan;
-use crate::plan::runs::ThreadSpec;
+use crate::plan::{Plan, ThreadSpec};
 use crate::report::job::{
     self, Checks, Direction, Forgiven, JobResult, Latency, Samples, SyncResult, Verified,
 };

@@ -3,13 +3,10 @@
 //! [`Points`] are the points of a study as runs: the requirements of each run, and its result.
 
 pub mod answer;
-pub mod compare;
-pub mod row;
-mod store;
+pub mod rows;
 pub mod study;
 
-pub use row::Row;
-pub use store::{Shard, Store};
+pub use rows::{Row, Shard, Store};
 
 use crate::args::{self, Request};
 use crate::bench::status::Progress;
@@ -21,7 +18,7 @@ use blkmq_terminal::program::Stop;
 use blkmq_terminal::{UsageError, bounded};
 use clap::builder::ValueHint;
 use clap::{Arg, ArgMatches, Command, value_parser};
-use row::INVERSIONS;
+use rows::INVERSIONS;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -40,8 +37,8 @@ const MAX_BYTES: u64 = 16 << 20;
 pub fn run(found: &ArgMatches) -> Result<(), Failure> {
     match Wanted::of(found)? {
         Wanted::Merge { out } => {
-            let points = Points::of(store::study_of(&out)?)?;
-            let rows = store::rows_of(&out)?;
+            let points = Points::of(rows::study_of(&out)?)?;
+            let rows = rows::rows_of(&out)?;
             finish(&points, &out, rows)
         }
         Wanted::Run { file, out, shard, threads } => {
@@ -188,15 +185,15 @@ pub fn answers(points: &Points, rows: Vec<Row>, folder: Option<&Path>) -> Result
     let rows = in_order(points, rows.into_iter().map(|row| (row.id.clone(), row)).collect());
     let rows = Vec::from_iter(&rows);
     let (study, axes) = (points.study(), points.axes());
-    let questions = compare::questions(study, axes, &rows)?;
+    let questions = answer::questions(study, axes, &rows)?;
     let (made, points) = (rows.len(), points.len());
-    let result = answer::Result { study, axes, rows: made, points, questions: &questions };
+    let result = answer::Answers { study, axes, rows: made, points, questions: &questions };
     if let Some(folder) = folder {
         let lines: String = rows.iter().map(|row| row.line()).collect();
-        store::write(folder, "runs.jsonl", &lines)?;
-        store::write(folder, "runs.csv", &answer::csv(axes, &rows))?;
+        rows::write(folder, "runs.jsonl", &lines)?;
+        rows::write(folder, "runs.csv", &answer::csv(axes, &rows))?;
         let name = folder.file_name().map_or_else(|| "results".into(), |it| it.to_string_lossy());
-        store::write(folder, "page.html", &result.page(&name))?;
+        rows::write(folder, "page.html", &result.page(&name))?;
     }
     Ok(result.text(width()))
 }
@@ -249,7 +246,7 @@ impl Points {
     pub fn id(&self, index: usize) -> String {
         let point = self.point(index);
         let trace = self.study.trace_of(&point).map(|path| self.traces[&path].as_str());
-        row::id(&self.study, &point, trace)
+        rows::id(&self.study, &point, trace)
     }
 
     /// The values of a point as text.
@@ -360,7 +357,7 @@ fn digest(path: &str) -> Result<String, UsageError> {
     let (mut digest, mut part) = (Sha256::new(), vec![0; 1 << 16]);
     loop {
         match file.read(&mut part).map_err(refuse)? {
-            0 => return Ok(row::hex(&digest.finalize())),
+            0 => return Ok(rows::hex(&digest.finalize())),
             length => digest.update(&part[..length]),
         }
     }

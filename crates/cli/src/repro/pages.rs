@@ -1,15 +1,14 @@
-//! The results for the terminal, as one HTML page and as JSON: for each claim the published figures, the answers measured
-//! here, and their interpretation.
+//! The results for the terminal, as one HTML page and as JSON: for each claim the published figures, the answers
+//! measured here, and their interpretation.
 //!
 //! JSON has `claims`, each with its `published` figures, its `studies`, and the sentences `findings`. A study has a row
-//! for each run, in the order of `blkmq experiment` and with its `command`, and the `answers`: for each figure the median
-//! of each alternative, and its difference from the first, with an interval. Times are in nanoseconds. `partial` gives
-//! the numbers of finished `runs` and of those `planned`, if a `signal` ended the measurement.
+//! for each run, in the order of `blkmq experiment` and with its `command`, and the `answers`: for each figure the
+//! median of each alternative, and its difference from the first, with an interval. Times are in nanoseconds. `partial`
+//! gives the numbers of finished `runs` and of those `planned`, if a `signal` ended the measurement.
 
-use super::measure::{Found, Measured, Repro};
-use super::{Claim, Published, Source};
+use super::{Claim, Found, Measured, Published, Repro, Source};
 use crate::experiment::answer::percent;
-use crate::experiment::row::show;
+use crate::experiment::rows::show;
 use crate::report::html::{list, page, table};
 use crate::report::markup::Markup;
 use crate::report::model::{Machine, Partial, Report};
@@ -222,15 +221,15 @@ pub mod tests {
     use super::super::Claim;
     use super::*;
     use crate::experiment::Row;
-    use crate::experiment::row::{JobRow, KindRow, OF_RUN};
+    use crate::experiment::rows::{JobRow, KindRow, OF_RUN};
     use crate::experiment::study::Study;
     use crate::report::html::tests::{count, tags};
     use crate::report::model::Machine;
     use blkmq_core::Nanos;
     use std::collections::BTreeMap;
 
-    /// The claim `name` with a row for each point, in which the rate of its job is `iops` of the words of the point, and
-    /// every other figure is constant.
+    /// The claim `name` with a row for each point, in which the rate of its job is `iops` of the words of the point,
+    /// and every other figure is constant.
     fn measured(name: &str, iops: fn(&str) -> f64) -> Measured {
         let claim = Claim::all().into_iter().find(|claim| claim.name == name);
         let mut claim = claim.expect("a claim");

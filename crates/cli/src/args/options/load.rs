@@ -1,8 +1,7 @@
-//! fio's options for the depth, the rate and the duration of a job; those by which jobs influence or observe each other;
-//! and those of zones.
+//! fio's options for the depth, the rate and the duration of a job; those by which jobs influence or observe each
+//! other; and those of zones.
 
-use super::super::job_draft;
-use super::super::value::{Value, percentiles, rates};
+use super::super::job_draft::{self, Value, percentiles, rates};
 use super::{Group, Opt};
 use crate::plan::Cpus;
 use crate::plan::choices::nodes;
