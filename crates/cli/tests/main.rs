@@ -5,7 +5,6 @@ mod as_fio;
 mod command_line;
 #[cfg(target_os = "linux")]
 mod documented;
-mod experiment;
 mod failures;
 mod measured;
 #[cfg(target_os = "linux")]
