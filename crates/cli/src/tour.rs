@@ -6,10 +6,9 @@
 use crate::args::{self, Request};
 use crate::plan::{Plan, Time, time};
 use crate::report::job::{Direction, JobResult, Latency, Percentile};
-use crate::report::label::scheduler;
 use crate::report::model::{Report, Run};
-use crate::report::number::{bandwidth, count, nanos, percent};
 use crate::report::table;
+use crate::report::wording::{bandwidth, count, nanos, percent, scheduler};
 use crate::{Failure, bench};
 use blkmq_core::Nanos;
 use blkmq_terminal::output::{print_results, shown, width};
@@ -308,7 +307,7 @@ impl Scene {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::findings;
+    use crate::report::judgement::findings;
 
     /// The text of a scene as the README has it.
     fn brief(scene: &Scene, report: &Report) -> String {
@@ -331,7 +330,7 @@ mod tests {
             shown += usize::from(readme.contains(&brief));
             let is_stale = readme.contains(scene.title) && !readme.contains(&brief);
             assert!(!is_stale, "the README is to contain\n\n{brief}");
-            assert!(report.partial.is_none() && findings::findings(&report).len() < 5);
+            assert!(report.partial.is_none() && findings(&report).len() < 5);
             for (detail, width) in [(Detail::Brief, 60), (Detail::Full, 200)] {
                 let mut paper = Paper::new(width);
                 write_scene(&mut paper, scene, &report, detail);

@@ -15,7 +15,7 @@ use crate::plan::{
     SchedulerChoice, ScopeChoice, StatsChoice, ThreadSpec, Time, TracePlan, Written, choices,
     matrix_job, quote, repeats, thread_counts,
 };
-use crate::report::{Format, terse};
+use crate::report::{Format, TerseVersion};
 use blkmq_core::{Nanos, SECTOR_SIZE};
 use blkmq_engine::{Access, DeviceDepth, GroupSpec, Modes};
 use blkmq_lab::workload::verify::Method;
@@ -73,7 +73,7 @@ pub struct RunDraft {
     /// Additional formats of `output_format`.
     pub also: Vec<Format>,
     /// `terse_version`.
-    pub terse: terse::Version,
+    pub terse: TerseVersion,
     /// The CPUs of each job.
     pub cpus: Vec<Option<Cpus>>,
     /// `output`.
@@ -127,7 +127,7 @@ impl RunDraft {
             dry_run: false,
             format: Format::Normal,
             also: Vec::new(),
-            terse: terse::Version::default(),
+            terse: TerseVersion::default(),
             cpus: Vec::new(),
             output: None,
             report: None,

@@ -571,19 +571,22 @@ fn a_job_file_is_shown_as_a_command_line() {
 
 #[test]
 fn several_formats_are_printed_one_after_the_other() {
-    use crate::report::{Format, terse::Version};
+    use crate::report::{Format, TerseVersion};
     let formats = |line: &str| {
         let plan = plan(line);
         Vec::from_iter([plan.format].into_iter().chain(plan.also))
     };
     assert_eq!(formats("--output-format=json,normal"), [Format::Json, Format::Normal]);
     let terse = Format::Terse;
-    assert_eq!(formats("--minimal"), [terse(Version::V3)]);
-    assert_eq!(formats("--append-terse --terse-version=3"), [Format::Normal, terse(Version::V3)]);
-    assert_eq!(formats("--minimal --terse-version=5"), [terse(Version::V5)]);
+    assert_eq!(formats("--minimal"), [terse(TerseVersion::V3)]);
+    assert_eq!(
+        formats("--append-terse --terse-version=3"),
+        [Format::Normal, terse(TerseVersion::V3)]
+    );
+    assert_eq!(formats("--minimal --terse-version=5"), [terse(TerseVersion::V5)]);
     assert_eq!(
         formats("--terse-version=4 --output-format=json,terse"),
-        [Format::Json, terse(Version::V4)]
+        [Format::Json, terse(TerseVersion::V4)]
     );
     assert!(refusal("--minimal --terse-version=2").contains("accepted: 3, 4, 5"));
     assert!(refusal("--output-format=json,xml").contains("accepted: normal, json, json+, csv"));

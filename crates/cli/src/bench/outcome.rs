@@ -10,9 +10,9 @@ use crate::Failure;
 use crate::devices::{self, path_of};
 use crate::plan::{self, Plan, RunSpec, SchedulerChoice, StatsChoice, ThreadSpec, Time, TracePlan};
 use crate::report::job::JobResult;
-use crate::report::model::{self, Courses, Disk, Run};
-use crate::report::queue::{
-    Counters, GroupResult, Groups, Kicks, Locks, Merges, OpTimes, Shared, Waited,
+use crate::report::model::{
+    self, Counters, Courses, Disk, GroupResult, Groups, Kicks, Locks, Merges, OpTimes, Run, Shared,
+    Waited,
 };
 use blkmq::Device;
 use blkmq_core::{GroupId, GroupIndex, Instant, Nanos, Payload};

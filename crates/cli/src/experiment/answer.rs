@@ -11,10 +11,9 @@
 use super::rows::{JobRow, KindRow, OfRun, Row, show};
 use super::study::{Axis, Study, Value};
 use crate::report::html;
-use crate::report::markup::Markup;
-use crate::report::number::counted;
 use crate::report::svg::rows::{self, LEFT, RIGHT};
-use crate::report::svg::{bar, line};
+use crate::report::svg::{Markup, bar, line};
+use crate::report::wording::counted;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::paper::{Align, Paper, TextTable, push_line};
 use serde::Serialize;

@@ -9,7 +9,7 @@ use super::study::{Point, Study, Value};
 use crate::Failure;
 use crate::report::job::{Direction, JobResult, Latency};
 use crate::report::model::{Report, Run};
-use crate::report::number::{bytes, count, decimal_bytes, nanos, percent};
+use crate::report::wording::{bytes, count, decimal_bytes, nanos, percent};
 use blkmq_core::Histogram;
 use blkmq_terminal::{UsageError, bounded};
 use nix::fcntl::{Flock, FlockArg};

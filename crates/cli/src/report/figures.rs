@@ -5,10 +5,8 @@
 //! Jobs of the same name, as created by `numjobs`, are combined.
 
 use super::job::{self, JobResult, Latency, Percentile, ratio};
-use super::label::{Varying, scheduler};
-use super::model::{Report, Run};
-use super::number::{bandwidth, bytes, count, nanos, percent};
-use super::queue::{Groups, Waited};
+use super::model::{Groups, Report, Run, Waited};
+use super::wording::{Varying, bandwidth, bytes, count, nanos, percent, scheduler};
 use blkmq_lab::workload::Direction;
 use blkmq_terminal::paper::Align;
 use std::cmp::Reverse;
@@ -433,7 +431,7 @@ fn most_waited_for(groups: &Groups) -> Vec<Behind> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::queue::GroupResult;
+    use super::super::model::GroupResult;
     use super::super::sample;
     use super::*;
 

@@ -2,14 +2,13 @@
 //! the findings, the limits of their validity, and the warnings.
 
 use super::figures::{self, columns};
-use super::findings::findings;
 use super::job::{Direction, Forgiven, JobResult, Latency, Percentile, Samples, ratio};
-use super::label::{Varying, scheduler};
-use super::model::{Device, Disk, Report, Run};
-use super::number::{TimeUnit, bandwidth, bytes, count, counted, nanos, percent};
-use super::queue::{Counters, OpTimes, STAGES, Shared};
-use super::terse;
-use super::warnings::{limits_of, warnings};
+use super::judgement::{findings, limits_of, warnings};
+use super::lines::run_status;
+use super::model::{Counters, Device, Disk, OpTimes, Report, Run, STAGES, Shared};
+use super::wording::{
+    TimeUnit, Varying, bandwidth, bytes, count, counted, nanos, percent, scheduler,
+};
 use blkmq_lab::workload::Latencies;
 use blkmq_terminal::paper::{Paper, TextTable, paragraph, push_line};
 
@@ -111,7 +110,7 @@ fn summary(out: &mut Paper, report: &Report, run: &Run) {
         job_summary(out, job);
     }
     out.push('\n');
-    for line in terse::run_status(&run.jobs) {
+    for line in run_status(&run.jobs) {
         push_line(out, 0, &line);
     }
     out.push('\n');

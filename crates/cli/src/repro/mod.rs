@@ -17,7 +17,7 @@ use crate::experiment::answer::{self, LEAST_PAIRS, Question, questions};
 use crate::experiment::study::{Study, Value, Values};
 use crate::experiment::{Points, Row};
 use crate::report::model::{Machine, Partial};
-use crate::report::number::nanos;
+use crate::report::wording::nanos;
 use crate::report::{self, Format};
 use crate::{Failure, plan};
 use blkmq_core::{Instant, Nanos};

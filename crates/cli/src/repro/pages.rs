@@ -10,10 +10,10 @@ use super::{Claim, Found, Measured, Published, Repro, Source};
 use crate::experiment::answer::percent;
 use crate::experiment::rows::show;
 use crate::report::html::{list, page, table};
-use crate::report::markup::Markup;
+use crate::report::judgement::warnings;
 use crate::report::model::{Machine, Partial, Report};
-use crate::report::number::{bytes, counted, date};
-use crate::report::warnings::warnings;
+use crate::report::svg::Markup;
+use crate::report::wording::{bytes, counted, date};
 use blkmq_terminal::paper::{Align, Paper, TextTable, paragraph, push_line};
 use serde_json::{Value, json};
 

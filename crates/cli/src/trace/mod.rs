@@ -8,10 +8,9 @@ pub mod tapes;
 
 use crate::Failure;
 use crate::report::html::{list, page, table};
-use crate::report::markup::Markup;
-use crate::report::number::{bytes, count, nanos, percent};
 use crate::report::svg::rows::{Axis, LEFT, RIGHT, Row, rows};
-use crate::report::svg::{Linear, bar};
+use crate::report::svg::{Linear, Markup, bar};
+use crate::report::wording::{bytes, count, nanos, percent};
 use blkmq_core::Histogram;
 use blkmq_recording::{
     Error, Event, Form, Format, MOST_NAMES, Options, PRESETS, Reader, Summary, Writer,

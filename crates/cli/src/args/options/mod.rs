@@ -15,8 +15,7 @@ use super::job_draft::{JobDraft, Value};
 use super::run_draft::RunDraft;
 use crate::devices;
 use crate::plan::{AccessChoice, Choice, SchedulerChoice, StatsChoice, Time, choices};
-use crate::report::Format;
-use crate::report::terse::Version;
+use crate::report::{Format, TerseVersion};
 use blkmq_core::Nanos;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::table::nearest;
@@ -475,23 +474,23 @@ const OPTIONS: &[Opt] = &[
     ),
     output("minimal", "", "fio's terse lines: the same as --output-format=terse", |d, v| {
         if v.flag()? {
-            d.format = Format::Terse(Version::default());
+            d.format = Format::Terse(TerseVersion::default());
         }
         Ok(())
     })
     .flag(),
     output("append_terse", "", "print terse lines behind the results", |d, v| {
         if v.flag()? {
-            d.also.push(Format::Terse(Version::default()));
+            d.also.push(Format::Terse(TerseVersion::default()));
         }
         Ok(())
     })
     .flag(),
     output("terse_version", "3|4|5", "the version of terse lines (default 3)", |d, v| {
         d.terse = match v.text {
-            "3" => Version::V3,
-            "4" => Version::V4,
-            "5" => Version::V5,
+            "3" => TerseVersion::V3,
+            "4" => TerseVersion::V4,
+            "5" => TerseVersion::V5,
             _ => return Err(UsageError::new("accepted: 3, 4, 5")),
         };
         Ok(())

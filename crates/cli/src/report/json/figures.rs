@@ -2,8 +2,7 @@
 //! figures of a queue are its groups, and the state shared by the instances of its scheduler.
 
 use super::super::job::{Direction, JobResult, Latency, Percentile, ratio};
-use super::super::model::Report;
-use super::super::queue::{Groups, OpTimes, STAGES, Waited};
+use super::super::model::{Groups, OpTimes, Report, STAGES, Waited};
 use super::{Detail, Map};
 use blkmq_core::IoPrio;
 use blkmq_lab::workload::Latencies;

@@ -1,11 +1,10 @@
-//! Plots with curves over two axes: courses of rates, latencies and depths over time; completion latencies as cumulative
-//! distributions, the share of the I/Os that took at most a given time; and the activity of a modelled device over time,
-//! which is the path of a disk's heads, or the activities of each part of a flash device.
+//! Plots with curves over two axes: courses of rates, latencies and depths over time; completion latencies as
+//! cumulative distributions, the share of the I/Os that took at most a given time; and the activity of a modelled
+//! device over time, which is the path of a disk's heads, or the activities of each part of a flash device.
 
-use super::super::label::{Varying, scheduler};
-use super::super::markup::{Attributes, Markup, Px};
 use super::super::model::{Courses, Report, Run};
-use super::super::number::{nanos, tick};
+use super::super::svg::{Attributes, Markup, Px};
+use super::super::wording::{Varying, nanos, scheduler, tick};
 use super::rows::decade;
 use super::{Linear, Log, Looks, Shape, WIDTH, drawn, line, mark, plot, text, titled};
 use blkmq_core::Histogram;

@@ -1,14 +1,13 @@
-//! Plots with one row for each run: the name and a figure above the marks, an axis below all rows. They fit the screen of
-//! a phone. A row shows I/Os per second, completion latencies, merges, or the groups' shares of the bytes.
+//! Plots with one row for each run: the name and a figure above the marks, an axis below all rows. They fit the screen
+//! of a phone. A row shows I/Os per second, completion latencies, merges, or the groups' shares of the bytes.
 //!
 //! From at least three numbers of threads, I/Os per second are curves over that number. Error bars extend from the
 //! slowest to the fastest repetition.
 
 use super::super::job::{Latency, Percentile, ratio};
-use super::super::label::{Series, Varying, series};
-use super::super::markup::Markup;
 use super::super::model::{Report, Run};
-use super::super::number::{count, counted, nanos, percent, tick};
+use super::super::svg::Markup;
+use super::super::wording::{Series, Varying, count, counted, nanos, percent, series, tick};
 use super::{Linear, Log, Looks, Shape, WIDTH, bar, line, mark, plot, sized, text};
 use blkmq_lab::workload::Direction;
 
