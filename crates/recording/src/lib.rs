@@ -13,26 +13,21 @@
 
 #![forbid(unsafe_code)]
 
-mod binary;
 mod columns;
-mod error;
 mod format;
 mod input;
-mod lines;
-mod number;
 mod reader;
 mod record;
 mod summary;
 #[cfg(test)]
 mod tests;
-mod writers;
 
 pub use columns::Description;
-pub use error::{DescriptionError, Error, Fault};
 pub use format::{Format, PRESETS, Preset};
+pub use input::{DescriptionError, Error, Fault};
 pub use reader::{Options, Reader, Skipped};
 pub use record::{
-    Event, Layout, LayoutError, MOST_LENGTH, MOST_NAMES, Names, Placed, Record, Stamps,
+    Event, Form, Layout, LayoutError, MOST_LENGTH, MOST_NAMES, Names, Placed, Record, Stamps,
+    Writer,
 };
 pub use summary::{Summary, Tenant};
-pub use writers::{Form, Writer};

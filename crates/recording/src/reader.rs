@@ -1,11 +1,8 @@
 //! The reader: combines a format, an input, and the rows parsed from it.
 
-use crate::binary::{self, Processes};
 use crate::columns::{Description, Rows, Tables};
-use crate::error::{DescriptionError, Error, Fault, Next};
-use crate::format::{self, Format};
-use crate::input::Input;
-use crate::lines;
+use crate::format::{self, Format, Processes};
+use crate::input::{DescriptionError, Error, Fault, Input, Next};
 use crate::record::{Event, MOST_LENGTH, Names, Raw, Record, Stamps};
 use blkmq_core::Op;
 use std::io::Read;
@@ -40,8 +37,8 @@ enum Kind {
     Rows(Box<Rows>),
     Blktrace(Processes),
     Blkparse,
-    Iolog(lines::IologVersion, u64),
-    Vscsi(binary::VscsiVersion),
+    Iolog(format::IologVersion, u64),
+    Vscsi(format::VscsiVersion),
 }
 
 /// Reads a trace.
@@ -166,16 +163,16 @@ impl Reader {
         let tables = &mut Tables { tenants: &mut self.tenants, volumes: &mut self.volumes };
         match &mut self.kind {
             Kind::Blktrace(processes) => {
-                return binary::next_blktrace(&mut self.input, processes, self.event, tables);
+                return format::next_blktrace(&mut self.input, processes, self.event, tables);
             }
-            Kind::Vscsi(version) => return binary::next_vscsi(&mut self.input, *version, tables),
+            Kind::Vscsi(version) => return format::next_vscsi(&mut self.input, *version, tables),
             _ => {}
         }
         let Some(line) = self.input.next_line()? else { return Ok(Next::End) };
         let row = line.and_then(|line| match &mut self.kind {
             Kind::Rows(rows) => rows.row(line, tables),
-            Kind::Iolog(version, clock) => lines::iolog_row(line, *version, clock, tables),
-            _ => lines::blkparse_row(line, self.event, tables),
+            Kind::Iolog(version, clock) => format::iolog_row(line, *version, clock, tables),
+            _ => format::blkparse_row(line, self.event, tables),
         });
         Ok(match row {
             Ok(Some(raw)) => Next::Io(raw),
