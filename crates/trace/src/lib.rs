@@ -10,7 +10,6 @@
 
 pub mod elevator_log;
 pub mod record;
-mod stream;
 pub mod watched;
 
-pub use stream::{Order, Stream};
+pub use record::{Order, Stream};

@@ -1,10 +1,19 @@
 //! blktrace's records: versions 1 and 2 are read, version 1 is written. No I/O: bytes in, bytes out.
 //!
-//! A record is a header of fixed size and a payload of the length in the header. The magic number gives the byte
-//! order of the machine that wrote the record; both orders are read, and that of this machine is written. For any
-//! bytes, reading ends in a record or in an error that states the reason and the place.
+//! A record is a header of fixed size and a payload of the length in the header. The magic number gives the byte order
+//! of the machine that wrote the record; both orders are read, and that of this machine is written. For any bytes,
+//! reading ends in a record or in an error that states the reason and the place.
+//!
+//! A [`Stream`] is a trace of a running queue as records, in the order of their times. An elevator reports an I/O when
+//! it takes it in, which may be long after its arrival. So events wait for earlier ones, for a bounded time and up to a
+//! bounded number. An event that comes later still is written out of order with its true time, which readers of traces
+//! tolerate since several CPUs write them. The CPU of a record is the number of the elevator. Its process is the group,
+//! named by the caller.
 
-use blkmq_core::{IoFlags, Op};
+use blkmq_core::{GroupIndex, Instant, IoFlags, Nanos, Op, SECTOR_SIZE};
+use blkmq_engine::{TraceEvent, TraceWhat};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeSet, BinaryHeap};
 use std::fmt;
 
 /// The upper three bytes of the first word of every record.
@@ -393,5 +402,377 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record<'_>, TraceErr
     })
 }
 
+/// The time that an event waits for earlier ones.
+const HOLD: Nanos = Nanos::from_millis(100);
+/// The most events that wait: some 4 MiB.
+const MOST: usize = 1 << 16;
+
+/// Converts events to records.
+#[derive(Debug)]
+pub struct Stream {
+    device: u32,
+    waiting: BinaryHeap<Reverse<Waiting>>,
+    /// The number of events so far.
+    pushed: u64,
+    /// The number of records so far, by elevator.
+    written: Vec<u32>,
+    /// The groups whose names have been written.
+    named: BTreeSet<GroupIndex>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    event: TraceEvent,
+    /// Events of the same time keep their order.
+    number: u64,
+}
+
+impl Waiting {
+    fn key(&self) -> (Instant, u64) {
+        (self.event.at, self.number)
+    }
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Waiting {}
+
+/// The waiting events that are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Those that have waited until this time, and those beyond the most that may wait.
+    Until(Instant),
+    /// All events: the trace has ended.
+    End,
+}
+
+impl Stream {
+    /// Creates a stream for the device with this minor number.
+    #[must_use]
+    pub fn new(minor: u16) -> Self {
+        Self {
+            device: MAJOR | u32::from(minor),
+            waiting: BinaryHeap::new(),
+            pushed: 0,
+            written: Vec::new(),
+            named: BTreeSet::new(),
+        }
+    }
+
+    /// Adds an event. O(log waiting).
+    pub fn push(&mut self, event: TraceEvent) {
+        self.waiting.push(Reverse(Waiting { event, number: self.pushed }));
+        self.pushed += 1;
+    }
+
+    /// Appends the records of events that need not wait. Before the first record of a group comes its name, given by
+    /// `name`.
+    pub fn write(
+        &mut self,
+        order: Order,
+        mut name: impl FnMut(GroupIndex) -> String,
+        out: &mut Vec<u8>,
+    ) {
+        while let Some(Reverse(first)) = self.waiting.peek() {
+            let waits = match order {
+                Order::Until(now) => now.since(first.event.at) < HOLD,
+                Order::End => false,
+            };
+            if waits && self.waiting.len() <= MOST {
+                break;
+            }
+            let Some(Reverse(Waiting { event, .. })) = self.waiting.pop() else { break };
+            if self.named.insert(event.group) {
+                let payload = process_name(&name(event.group));
+                let action = u64::from(category::NOTIFY) << 16;
+                self.put(&event, Record { action, payload: &payload, ..self.plain(&event) }, out);
+            }
+            self.put(&event, self.about(&event), out);
+        }
+    }
+
+    /// A record with the time and sector of `event`, without a payload.
+    fn plain(&self, event: &TraceEvent) -> Record<'static> {
+        Record {
+            sequence: 0,
+            time: event.at.as_nanos(),
+            sector: 0,
+            bytes: 0,
+            action: 0,
+            pid: event.group.0.into(),
+            device: self.device,
+            cpu: event.elevator.into(),
+            error: 0,
+            payload: &[],
+        }
+    }
+
+    fn about(&self, event: &TraceEvent) -> Record<'static> {
+        let TraceEvent { what, op, flags, sector, sectors, .. } = *event;
+        let act = match what {
+            TraceWhat::Queued => Act::Queue,
+            TraceWhat::Got => Act::GetRequest,
+            TraceWhat::BackMerged => Act::BackMerge,
+            TraceWhat::FrontMerged => Act::FrontMerge,
+            TraceWhat::Inserted => Act::Insert,
+            TraceWhat::Issued => Act::Issue,
+            TraceWhat::Completed(_) => Act::Complete,
+            TraceWhat::Requeued => Act::Requeue,
+        };
+        let error = match what {
+            TraceWhat::Completed(Err(error)) => error.0,
+            _ => 0,
+        };
+        let bytes = sectors.saturating_mul(SECTOR_SIZE);
+        let action = action(act, op, flags).into();
+        Record { sector, bytes, action, error, ..self.plain(event) }
+    }
+
+    /// Appends `record` with the next sequence number of its CPU.
+    fn put(&mut self, event: &TraceEvent, record: Record<'_>, out: &mut Vec<u8>) {
+        let cpu = usize::from(event.elevator);
+        if self.written.len() <= cpu {
+            self.written.resize(cpu + 1, 0);
+        }
+        self.written[cpu] = self.written[cpu].wrapping_add(1);
+        Record { sequence: self.written[cpu], ..record }.encode(out);
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use blkmq_core::{IoError, IoFlags, Op};
+    use proptest::prelude::*;
+
+    fn record(payload: &[u8]) -> Record<'_> {
+        Record {
+            sequence: 7,
+            time: 1_234_567,
+            sector: 99,
+            bytes: 4096,
+            action: action(Act::Queue, Op::Read, IoFlags::SYNC).into(),
+            pid: 12,
+            device: 240 << 20,
+            cpu: 3,
+            error: 5,
+            payload,
+        }
+    }
+
+    fn encoded(record: &Record<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        bytes
+    }
+
+    /// Encodes the record in the given version, in the other byte order.
+    fn swapped(record: &Record<'_>, version: u8) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut put = |number: &[u8]| bytes.extend(number.iter().rev());
+        put(&(MAGIC | u32::from(version)).to_ne_bytes());
+        put(&record.sequence.to_ne_bytes());
+        put(&record.time.to_ne_bytes());
+        put(&record.sector.to_ne_bytes());
+        put(&record.bytes.to_ne_bytes());
+        if version == 7 {
+            put(&(record.action as u32).to_ne_bytes());
+            put(&record.pid.to_ne_bytes());
+        } else {
+            put(&record.pid.to_ne_bytes());
+            put(&record.action.to_ne_bytes());
+        }
+        put(&record.device.to_ne_bytes());
+        put(&record.cpu.to_ne_bytes());
+        put(&record.error.to_ne_bytes());
+        put(&(record.payload.len() as u16).to_ne_bytes());
+        if version == 8 {
+            bytes.extend([0; 12]);
+        }
+        bytes.extend(record.payload);
+        bytes
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for payload in [&b""[..], b"12345678"] {
+            let record = record(payload);
+            let bytes = encoded(&record);
+            assert_eq!(bytes.len(), HEADER_1 + payload.len());
+            assert_eq!(Record::decode(&bytes, 0), Ok(Some((record, bytes.len()))));
+            for version in [7, 8] {
+                let bytes = swapped(&record, version);
+                assert_eq!(Record::decode(&bytes, 0), Ok(Some((record, bytes.len()))));
+            }
+        }
+        assert_eq!(Record::decode(&[], 0), Ok(None));
+    }
+
+    #[test]
+    fn what_happened_is_found_in_the_action() {
+        for act in Act::ALL {
+            let record =
+                Record { action: action(act, Op::Write, IoFlags::FUA).into(), ..record(&[]) };
+            assert_eq!(record.act(), Some(act));
+            assert!(record.has(category::WRITE | category::FUA) && !record.has(category::READ));
+        }
+        let cgroup = record(&[]).action | 1 << 8;
+        assert_eq!(Record { action: cgroup, ..record(&[]) }.act(), Some(Act::Queue));
+        let notify = u64::from(category::NOTIFY) << 16;
+        assert_eq!(Record { action: notify, ..record(&[]) }.act(), None);
+        let unknown = Record { action: 40, ..record(&[]) };
+        assert_eq!(unknown.act(), None);
+    }
+
+    #[test]
+    fn every_beginning_of_a_record_is_truncated() {
+        let bytes = encoded(&record(b"12345678"));
+        for length in 1..bytes.len() {
+            let error = Record::decode(&bytes[..length], 1000).expect_err("not all of it");
+            let TraceError::Truncated { offset: 1000, found, wanted } = error else {
+                panic!("{length} bytes: {error}")
+            };
+            assert!(found == length && wanted > found, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_is_said_with_its_place() {
+        let good = encoded(&record(b""));
+        let with = |at: usize, byte: u8| {
+            let mut bytes = good.clone();
+            bytes.extend_from_slice(&good);
+            bytes[HEADER_1 + at] = byte;
+            let all: Vec<_> = records(&bytes).collect();
+            assert_eq!(all.len(), 2, "the error is the last");
+            assert_eq!(all[0], Ok(record(b"")));
+            all[1].expect_err("the second one is broken").to_string()
+        };
+        let (version, last) = if cfg!(target_endian = "little") { (0, 3) } else { (3, 0) };
+        let message = with(last, 0);
+        assert!(message.starts_with("no blktrace record at byte 48: it begins with"), "{message}");
+        assert!(with(version, 9).contains("at byte 48 is of version 9; accepted are 7 (v1) and 8"));
+        // The most significant byte of the payload's length.
+        let high = if cfg!(target_endian = "little") { 47 } else { 46 };
+        assert!(
+            with(high, 0xff).contains("claims 65280 bytes of payload; accepted are up to 4096")
+        );
+        assert!(with(high, 0x01).contains("48 of its 304 bytes are there"));
+    }
+
+    proptest! {
+        /// For any bytes there is an answer, and records do not overlap or leave gaps.
+        #[test]
+        fn any_bytes_have_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..400), at in 0usize..300) {
+            let mut mixed = encoded(&record(b"payload"));
+            mixed.extend_from_slice(&bytes);
+            let end = mixed.len();
+            mixed[at.min(end - 1)] ^= 0x55;
+            for bytes in [&bytes, &mixed] {
+                let mut used = 0;
+                for record in records(bytes) {
+                    match record {
+                        Ok(record) => used += HEADER_1 + record.payload.len(),
+                        Err(TraceError::Truncated { offset, wanted, found }) => {
+                            prop_assert!(wanted > found && offset as usize + found == bytes.len());
+                        }
+                        Err(_) => {}
+                    }
+                }
+                prop_assert!(used <= bytes.len());
+            }
+        }
+    }
+
+    fn at(us: u64) -> Instant {
+        Instant::from_nanos(us * 1000)
+    }
+
+    fn event(us: u64, elevator: u16, what: TraceWhat) -> TraceEvent {
+        let (group, flags) = (GroupIndex(7), IoFlags::SYNC);
+        TraceEvent {
+            at: at(us),
+            what,
+            elevator,
+            group,
+            op: Op::Read,
+            flags,
+            sector: us,
+            sectors: 8,
+        }
+    }
+
+    fn told(bytes: &[u8]) -> Vec<(u64, u32, u32, Option<Act>)> {
+        let all = records(bytes).map(|it| it.expect("written here"));
+        all.map(|it| (it.time / 1000, it.cpu, it.sequence, it.act())).collect()
+    }
+
+    #[test]
+    fn events_of_several_elevators_go_out_in_the_order_of_their_times() {
+        let mut stream = Stream::new(2);
+        for (us, elevator, what) in [
+            (10, 0, TraceWhat::Issued),
+            (30, 0, TraceWhat::Completed(Err(IoError::IO))),
+            (5, 1, TraceWhat::Queued),
+            (10, 1, TraceWhat::Got),
+        ] {
+            stream.push(event(us, elevator, what));
+        }
+        let mut out = Vec::new();
+        let name = |group: GroupIndex| format!("group {}", group.0);
+        stream.write(Order::Until(at(100_009)), name, &mut out);
+        assert_eq!(told(&out), [(5, 1, 1, None), (5, 1, 2, Some(Act::Queue))]);
+        stream.write(Order::Until(at(100_010)), name, &mut out);
+        stream.write(Order::End, name, &mut out);
+        let rest = [
+            (10, 0, 1, Some(Act::Issue)),
+            (10, 1, 3, Some(Act::GetRequest)),
+            (30, 0, 2, Some(Act::Complete)),
+        ];
+        assert_eq!(told(&out)[2..], rest);
+        let all: Vec<_> = records(&out).map(|it| it.expect("written here")).collect();
+        assert_eq!(&all[0].payload[..7], b"group 7");
+        assert!(all.iter().all(|it| it.pid == 7 && it.device == MAJOR | 2));
+        assert_eq!((all[4].error, all[4].bytes, all[4].sector), (IoError::IO.0, 4096, 30));
+    }
+
+    #[test]
+    fn no_more_events_wait_than_there_is_room_for() {
+        let mut stream = Stream::new(0);
+        let (mut out, count) = (Vec::new(), MOST as u64 + 100);
+        (0..count).for_each(|n| stream.push(event(n, 0, TraceWhat::Queued)));
+        stream.write(Order::Until(at(0)), |_| String::new(), &mut out);
+        // A name, and the oldest 100 records; the others have not waited long enough.
+        assert_eq!(records(&out).count(), 101);
+        assert_eq!(stream.waiting.len(), MOST);
+        let last = told(&out).pop().expect("there are some");
+        assert_eq!(last, (99, 0, 101, Some(Act::Queue)));
+    }
+
+    #[test]
+    fn an_event_that_comes_too_late_keeps_its_time() {
+        let mut stream = Stream::new(0);
+        let mut out = Vec::new();
+        stream.push(event(500, 0, TraceWhat::Issued));
+        stream.write(Order::End, |_| String::new(), &mut out);
+        stream.push(event(2, 0, TraceWhat::Queued));
+        stream.write(Order::End, |_| String::new(), &mut out);
+        assert_eq!(told(&out)[1..], [(500, 0, 2, Some(Act::Issue)), (2, 0, 3, Some(Act::Queue))]);
+    }
+}
