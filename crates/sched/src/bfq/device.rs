@@ -5,9 +5,9 @@
 //! Rates are in sectors per microsecond, times 2^16. [`PeakRate`] is a separate state machine, whose input is
 //! dispatches and completions.
 
-use super::budget::{self, Warmth};
+use super::QueueRef;
+use super::habits::{self, Warmth};
 use super::tunables::Tunables;
-use super::{QueueRef, habits};
 use blkmq_core::{Instant, IoMeta, Nanos};
 
 /// Whether the device takes several requests at a time, learned by observation.
@@ -79,7 +79,7 @@ impl Device {
             hw_tag: HwTag::NEW,
             rate: PeakRate::new(rotational),
             warmth: Warmth::default(),
-            auto_budget: budget::DEFAULT,
+            auto_budget: habits::DEFAULT,
         }
     }
 
@@ -141,7 +141,7 @@ impl Device {
         } else if self.warmth.is_warm() {
             self.auto_budget
         } else {
-            budget::DEFAULT
+            habits::DEFAULT
         }
     }
 }

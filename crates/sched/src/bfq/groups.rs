@@ -6,7 +6,7 @@
 //! keeps the statistics. With `Basic`, service, merges and completions are noted, and with `Full` all events.
 
 use super::is_sync;
-use super::procs::Key;
+use super::queue::Key;
 use super::queue::Priority;
 use super::wf2q::ROOT;
 use crate::{About, Cx, Event, StatsLevel};

@@ -1,35 +1,30 @@
 //! `bfq`: budget fair queueing. The share of each process of the device is its weight divided by all weights.
 //!
-//! The behaviour is that of `spec/bfq.md`; `doc/bfq.md` lists the differences. This file is the [`Scheduler`], which passes the calls of the engine to its parts. The policy decides in two places
-//! what happens to a request: `arrive.rs` finds its queue and adds it, `serve.rs` selects and serves it, and ends the
-//! slot. State and its rules are in the parts:
+//! The behaviour is that of `spec/bfq.md`; `doc/bfq.md` lists the differences. This file is the [`Scheduler`], which
+//! passes the calls of the engine to its parts. The policy decides in two places what happens to a request: `arrive.rs`
+//! finds its queue, which may be merged with another one, and adds it; `serve.rs` selects and serves it, ends the slot,
+//! and decides about idling. State and its rules are in the parts:
 //!
-//! - `procs.rs`: the senders; `queues.rs`: their queues, with the engine of service ([`wf2q`]), the groups, their notes
-//!   and weights (`groups.rs`) and shares of the tags (`depth.rs`);
-//! - `queue.rs`: a queue, with its habits, raising and bursts, injection and wakers in the files of these names;
-//! - `held.rs`: requests in the orders of queues; `merging.rs`: neighbours and series of queues, which are merged;
-//! - `turn.rs`: the slot of the queue in service, and idling for it; `budget.rs`: its charge, and the length of the
-//!   next one;
+//! - `queue.rs`: a queue, with its raising and bursts, injection and wakers in the files of these names; and the
+//!   senders;
+//! - `queues.rs`: all queues, with the engine of service ([`wf2q`]), their shares of the tags, and the groups with
+//!   their notes and weights (`groups.rs`);
+//! - `habits.rs`: the habits of a queue, the charge of its slot, and the length of its next budget;
+//! - `held.rs`: requests in the orders of queues, and plugs that go through the queue in service in one step;
 //! - `device.rs`: the device as observed, with its rate;
-//! - `plug.rs`: a plug that goes through the queue in service in one step.
+//! - `tunables.rs`: the attributes.
 
 mod arrive;
-mod budget;
-mod depth;
 mod device;
 mod groups;
 mod habits;
 mod held;
 mod injection;
-mod merging;
-mod plug;
-mod procs;
 mod queue;
 mod queues;
 mod raising;
 mod serve;
 mod tunables;
-mod turn;
 pub mod wf2q;
 
 use crate::{
@@ -38,16 +33,16 @@ use crate::{
 };
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use arrive::Positions;
 use blkmq_core::{GroupIndex, HwQueue, Instant, IoFlags, IoMeta, Owner, RequestId, SECTOR_SIZE};
-use budget::Reason;
 use device::Device;
+use habits::Reason;
 use held::{Held, State};
 use injection::Sampling;
-use merging::Positions;
-use procs::Procs;
+use queue::Procs;
 use queues::Queues;
+use serve::{Idling, Turn};
 use tunables::{ATTRIBUTES, Tunables};
-use turn::{Idling, Turn};
 use wf2q::ROOT;
 
 /// Values that a twin of this policy may share, since an attribute, a priority or an average of its own would test
