@@ -72,8 +72,6 @@ mod options;
 mod policy;
 pub mod registry;
 mod requests;
-#[cfg_attr(not(feature = "bfq"), expect(dead_code, reason = "bfq picks one request at a time"))]
-mod sorted;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 

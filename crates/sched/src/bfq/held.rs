@@ -10,8 +10,8 @@
 
 use super::queue::{Key, NO_LANE, Queue};
 use super::tunables::Tunables;
+use crate::index::Sorted;
 use crate::index::{Lists, SectorIndex};
-use crate::sorted::Sorted;
 use crate::{Requests, Shape};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
