@@ -71,7 +71,6 @@ mod observed;
 mod options;
 mod policy;
 pub mod registry;
-mod requests;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
@@ -84,6 +83,5 @@ pub use observed::{Observed, Observer};
 pub use options::{Attribute, OptionError, Options, Unit};
 pub use policy::{
     Admission, At, Bypass, Common, Cx, Done, Factory, Facts, Fresh, Governor, Grown, NoEnv, PLUG,
-    Pick, PolicyEnv, Scheduler, Scope, Shape, StatsLevel, Used,
+    Pick, PolicyEnv, Requests, Scheduler, Scope, Shape, StatsLevel, Used,
 };
-pub use requests::Requests;

@@ -19,7 +19,6 @@
 //! every held request is picked *eventually*, is checked by [`Driver::drain`].
 
 mod driver;
-mod env;
 pub mod rationed;
 mod script;
 
@@ -29,8 +28,7 @@ use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 use blkmq_core::{HwQueue, Instant, IoMeta, RequestId, Rng};
-pub use driver::Driver;
-pub use env::{FakeDevice, LocalEnv};
+pub use driver::{Driver, FakeDevice, LocalEnv};
 pub use script::{Event, Script, Step};
 
 /// Steps of a script.
