@@ -14,17 +14,15 @@
 //!
 //! A floor is *infeasible* after three seconds in a row in which the device as a whole completed less than the floors
 //! need. The next second in which it is kept ends that.
-
-mod cover;
-
-#[cfg(test)]
-mod tests;
+//!
+//! An I/O is reported at its end, so one that was outstanding for long covers gaps between earlier reports. A few of
+//! the latest gaps stay open for that. Older gaps are closed: the idle time in them may be too long, never too short,
+//! so no second is judged in which the group may have been idle.
 
 use crate::goals::Member;
 use crate::{Capacity, Rate};
 use alloc::vec::Vec;
 use blkmq_core::{GroupIndex, Instant, Nanos};
-use cover::Cover;
 
 const SECOND: u64 = 1_000_000_000;
 /// The time from one look to the next.
@@ -523,5 +521,322 @@ impl Floors {
             let gap = u128::from(one.mean) * u128::from(SECOND) / u128::from(one.due * MEAN_OF);
             (one.group, u64::try_from(gap).unwrap_or(u64::MAX).max(1))
         })
+    }
+}
+
+/// The most spans, with open gaps between them.
+const SPANS: usize = 8;
+/// The seconds for which closed gaps are counted.
+const SECONDS: usize = 4;
+
+/// Spans of time with I/Os outstanding, in nanoseconds, in order and apart from each other.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cover {
+    spans: [(u64, u64); SPANS],
+    len: usize,
+    /// By second, modulo [`SECONDS`]: the time in closed gaps, in nanoseconds.
+    closed: [u64; SECONDS],
+}
+
+impl Cover {
+    /// Adds an I/O that was outstanding from `from` to `to`. O(1) if it began in or after the last span.
+    #[inline]
+    fn add(&mut self, from: u64, to: u64) {
+        match self.spans[..self.len].last_mut() {
+            Some((begin, end)) if from <= *end => {
+                if from >= *begin {
+                    *end = to.max(*end);
+                } else {
+                    self.join(from, to);
+                }
+            }
+            _ => self.begin(from, to),
+        }
+    }
+
+    /// Adds a span that begins before the last one, and joins those that it touches.
+    #[inline(never)]
+    fn join(&mut self, mut from: u64, mut to: u64) {
+        let spans = &self.spans[..self.len];
+        let first = spans.iter().take_while(|(_, end)| *end < from).count();
+        let touched = spans[first..].iter().take_while(|(begin, _)| *begin <= to).count();
+        if touched == 0 {
+            // The span lies in a gap: the I/O ended long before it was reported. The gap stays as it is.
+            return;
+        }
+        let after = first + touched;
+        (from, to) = (from.min(spans[first].0), to.max(spans[after - 1].1));
+        self.spans[first] = (from, to);
+        self.spans.copy_within(after..self.len, first + 1);
+        self.len -= touched - 1;
+    }
+
+    #[inline(never)]
+    fn begin(&mut self, from: u64, to: u64) {
+        if self.len == SPANS {
+            self.close(self.spans[0].1, self.spans[1].0);
+            self.spans[0].1 = self.spans[1].1;
+            self.spans.copy_within(2.., 1);
+            self.len -= 1;
+        }
+        self.spans[self.len] = (from, to);
+        self.len += 1;
+    }
+
+    /// Closes a gap: later reports do not cover it.
+    fn close(&mut self, from: u64, to: u64) {
+        let last = to / SECOND;
+        // Earlier seconds are not judged.
+        let first = (from / SECOND).max(last.saturating_sub(SECONDS as u64 - 1));
+        for second in first..=last {
+            let inside = to.min((second + 1) * SECOND) - from.max(second * SECOND);
+            self.closed[second as usize % SECONDS] += inside;
+        }
+    }
+
+    /// The time of a second without an I/O outstanding, in nanoseconds, by the I/Os reported so far.
+    fn idle(&self, second: u64) -> u64 {
+        let (from, to) = (second * SECOND, (second + 1) * SECOND);
+        let inside = |(begin, end): &(u64, u64)| (*end).min(to).saturating_sub((*begin).max(from));
+        let covered: u64 = self.spans[..self.len].iter().map(inside).sum();
+        let closed = self.closed[second as usize % SECONDS];
+        (SECOND - covered + closed).min(SECOND)
+    }
+
+    /// Forgets the seconds before number `second`.
+    fn forget(&mut self, second: u64) {
+        let kept = self.spans[..self.len].iter().take_while(|(_, end)| *end <= second * SECOND);
+        let gone = kept.count();
+        self.spans.copy_within(gone.., 0);
+        self.len -= gone;
+        // The seconds that may still be judged are this one and the next two.
+        self.closed[(second as usize + SECONDS - 1) % SECONDS] = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Goal;
+    use blkmq_core::Rng;
+
+    #[test]
+    fn an_io_that_ends_late_covers_the_gaps_before_it() {
+        let mut cover = Cover::default();
+        cover.add(0, 100);
+        cover.add(300, 400);
+        cover.add(600, SECOND);
+        assert_eq!(cover.idle(0), 400);
+        cover.add(50, 350);
+        assert_eq!(cover.idle(0), 200, "all but the last gap");
+        cover.add(0, SECOND + 5);
+        assert_eq!((cover.idle(0), cover.idle(1)), (0, SECOND - 5));
+        cover.forget(1);
+        assert_eq!(cover.idle(1), SECOND - 5);
+    }
+
+    /// Compared with a map of each nanosecond: exact while few gaps are open, and otherwise never less than the truth.
+    #[test]
+    fn the_time_without_ios_is_never_too_short() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let base = SECOND - 500;
+            let (mut cover, mut map) = (Cover::default(), Vec::from([false; 1_000]));
+            let (mut at, mut ios) = (0_u64, 0);
+            while at < 990 {
+                at += rng.below(if seed % 2 == 0 { 30 } else { 200 });
+                let to = at.min(1_000);
+                let from = to.saturating_sub(rng.below(40));
+                cover.add(base + from, base + to);
+                map[from as usize..to as usize].fill(true);
+                ios += 1;
+            }
+            let outside = SECOND - 500;
+            for (second, half) in [(0, &map[..500]), (1, &map[500..])] {
+                let truth = half.iter().filter(|is| !**is).count() as u64 + outside;
+                let idle = cover.idle(second);
+                assert!(idle >= truth, "seed {seed}: {idle} of {truth}");
+                if ios <= SPANS {
+                    assert_eq!(idle, truth, "seed {seed}");
+                }
+            }
+        }
+    }
+
+    const CAPACITY: Capacity = Capacity { iops: 1_000, bps: 1 << 40, safe_percent: 90 };
+    /// The cost of an I/O.
+    const COST: Nanos = Nanos(SECOND / 1_000);
+
+    fn member(group: u16, parent: u16, iops: u64) -> Member {
+        let reserve = Rate { iops, ..Rate::default() };
+        Member {
+            group: GroupIndex(group),
+            parent: GroupIndex(parent),
+            weight: 100,
+            goal: Goal::default(),
+            reserve,
+        }
+    }
+
+    fn at(ns: u64) -> Instant {
+        Instant::from_nanos(ns)
+    }
+
+    fn account(members: &[Member]) -> Floors {
+        let mut floors = Floors::new(CAPACITY);
+        floors.set(members, CAPACITY);
+        floors.look(Instant::ZERO, CAPACITY, |_| {});
+        floors
+    }
+
+    /// A group that always has four I/Os outstanding, seen at `place`.
+    struct Load {
+        group: u16,
+        iops: u64,
+        place: FloorPlace,
+    }
+
+    /// Runs the loads from second `from` to second `to`.
+    fn run(floors: &mut Floors, (from, to): (u64, u64), loads: &[Load]) {
+        for step in from * 1_000..to * 1_000 {
+            let now = step * (SECOND / 1_000);
+            for load in loads {
+                // The I/O with this number ends in this millisecond.
+                if (step + 1) * load.iops / 1_000 > step * load.iops / 1_000 {
+                    let arrived = now.saturating_sub(4 * SECOND / load.iops);
+                    floors.completed(GroupIndex(load.group), at(arrived), at(now), COST);
+                }
+            }
+            if floors.due() <= at(now) {
+                floors.look(at(now), CAPACITY, |show| {
+                    let arrived = |load: &Load| at(now.saturating_sub(4 * SECOND / load.iops));
+                    loads.iter().for_each(|it| show(GroupIndex(it.group), arrived(it), it.place));
+                });
+            }
+        }
+        floors.look(at(to * SECOND), CAPACITY, |_| {});
+    }
+
+    fn taken(floors: &mut Floors) -> Vec<FloorReport> {
+        let mut all = Vec::new();
+        floors.take(&mut |report| all.push(report));
+        all
+    }
+
+    #[test]
+    fn a_floor_is_missed_by_what_was_completed_and_the_cause_is_the_place_of_its_ios() {
+        for (place, cause) in [
+            (FloorPlace::Slot, FloorCause::Slots),
+            (FloorPlace::Goal, FloorCause::Goal),
+            (FloorPlace::Policy, FloorCause::Device),
+            (FloorPlace::Device, FloorCause::Device),
+        ] {
+            let mut floors = account(&[member(1, 0, 200)]);
+            let other = Load { group: 2, iops: 500, place: FloorPlace::Device };
+            run(&mut floors, (0, 10), &[Load { group: 1, iops: 50, place }, other]);
+            let [report] = taken(&mut floors)[..] else { panic!("one floor") };
+            assert_eq!((report.seconds, report.missed, report.state), (10, 10, FloorState::Missed));
+            assert_eq!((report.cause(), report.least / 1_000), (Some(cause), 250));
+            assert_eq!(report.short, Nanos(7_500_000_000));
+            assert_eq!(taken(&mut floors)[0].seconds, 0, "it was taken");
+        }
+    }
+
+    #[test]
+    fn a_floor_that_is_kept_but_for_one_percent_is_no_miss_and_an_idle_group_has_none() {
+        let mut floors = account(&[member(1, 0, 200)]);
+        run(&mut floors, (0, 5), &[Load { group: 1, iops: 197, place: FloorPlace::Policy }]);
+        let kept = taken(&mut floors)[0];
+        assert_eq!((kept.seconds, kept.missed, kept.state), (5, 0, FloorState::Kept));
+        assert_eq!((kept.cause(), kept.least), (None, MILLION));
+        // I/Os of 1 ms, one at a time, at 10 a second: for most of the time there was nothing to do.
+        for n in 50..100_u64 {
+            let now = n * 100_000_000;
+            floors.completed(GroupIndex(1), at(now - 1_000_000), at(now), COST);
+            floors.look(at(now), CAPACITY, |_| {});
+        }
+        let idle = taken(&mut floors)[0];
+        assert_eq!((idle.seconds, idle.missed), (0, 0), "{idle:?}");
+    }
+
+    #[test]
+    fn ios_that_no_look_finds_are_held_back_by_a_ceiling() {
+        let mut floors = account(&[member(1, 0, 200)]);
+        for n in 1..=100_u64 {
+            let now = n * 100_000_000;
+            floors.completed(GroupIndex(1), at(now.saturating_sub(1_600_000_000)), at(now), COST);
+            floors.look(at(now), CAPACITY, |_| {});
+        }
+        let report = taken(&mut floors)[0];
+        // The last second is judged when the next I/O has ended.
+        assert!(report.seconds >= 9 && report.missed == report.seconds, "{report:?}");
+        assert_eq!(report.cause(), Some(FloorCause::Ceiling));
+    }
+
+    #[test]
+    fn a_floor_on_a_device_that_got_slower_is_infeasible_within_five_seconds_until_it_recovers() {
+        let members = [member(1, 0, 400), member(2, 0, 200)];
+        let mut floors = account(&members);
+        let loads = |first, second| {
+            [(1, first), (2, second)].map(|(group, iops)| Load {
+                group,
+                iops,
+                place: FloorPlace::Policy,
+            })
+        };
+        run(&mut floors, (0, 3), &loads(400, 300));
+        assert!(taken(&mut floors).iter().all(|one| one.state == FloorState::Kept));
+        run(&mut floors, (3, 8), &loads(200, 100));
+        for report in taken(&mut floors) {
+            assert_eq!((report.state, report.missed), (FloorState::Infeasible, 5));
+            assert_eq!((report.cause(), report.best / 1_000), (Some(FloorCause::Infeasible), 500));
+        }
+        run(&mut floors, (8, 10), &loads(400, 300));
+        assert!(taken(&mut floors).iter().all(|one| one.state == FloorState::Kept));
+    }
+
+    #[test]
+    fn an_io_alone_in_the_device_has_too_few_beside_it() {
+        let mut floors = account(&[member(1, 0, 400)]);
+        run(&mut floors, (0, 4), &[Load { group: 1, iops: 100, place: FloorPlace::Device }]);
+        let report = taken(&mut floors)[0];
+        assert_eq!((report.cause(), report.state), (Some(FloorCause::Depth), FloorState::Missed));
+    }
+
+    #[test]
+    fn a_group_completes_for_the_groups_above_it_and_their_floors_are_not_added_up() {
+        let members = [member(1, 0, 400), member(2, 1, 300), member(3, 1, 0)];
+        let mut floors = account(&members);
+        let load = |group, iops| Load { group, iops, place: FloorPlace::Policy };
+        run(&mut floors, (0, 4), &[load(2, 300), load(3, 200)]);
+        assert!(taken(&mut floors).iter().all(|one| (one.seconds, one.missed) == (4, 0)));
+        // 450 of 400, of which 300 are those of group 2: more than the floors need.
+        run(&mut floors, (4, 8), &[load(2, 100), load(3, 350)]);
+        let [above, below] = taken(&mut floors)[..] else { panic!("two floors") };
+        assert_eq!((above.missed, below.missed), (0, 4));
+        assert_eq!(below.cause(), Some(FloorCause::Device));
+    }
+
+    #[test]
+    fn a_stall_of_hours_is_not_judged_second_by_second() {
+        let mut floors = account(&[member(1, 0, 400)]);
+        let hours = 100_000 * SECOND;
+        floors.look(at(hours), CAPACITY, |show| {
+            show(GroupIndex(1), Instant::ZERO, FloorPlace::Device);
+        });
+        let report = taken(&mut floors)[0];
+        assert_eq!((report.missed, report.least), (MOST_JUDGED + 1, 0));
+        assert!(floors.due() > at(hours) && floors.due() <= at(hours) + STEP);
+    }
+
+    #[test]
+    fn the_gap_between_two_ios_follows_their_cost() {
+        let mut floors = account(&[member(1, 0, 200)]);
+        assert_eq!(Vec::from_iter(floors.gaps()), [(GroupIndex(1), SECOND / 200)]);
+        for n in 0..400 {
+            floors.completed(GroupIndex(1), at(n), at(n + 1), Nanos(4 * COST.0));
+        }
+        let gap = Vec::from_iter(floors.gaps())[0].1;
+        assert!(gap.abs_diff(SECOND / 50) < SECOND / 5_000, "{gap}");
     }
 }
