@@ -8,7 +8,7 @@
 //! burst in each period, and not while reads are measured. Periods follow from the clock alone, so all instances begin
 //! them together without communication.
 
-use super::domain::{ALONE_UNTIL, Domain, PERIOD, fine_upper, tail, total};
+use super::{ALONE_UNTIL, Domain, PERIOD, fine_upper, tail, total};
 use crate::Cx;
 use blkmq_core::{Instant, Nanos};
 
@@ -242,7 +242,7 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
-    use super::super::domain::{FINE, fine};
+    use super::super::{FINE, fine};
     use super::*;
     use alloc::vec::Vec;
 

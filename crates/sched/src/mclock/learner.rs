@@ -9,11 +9,157 @@
 //! A device that is limited by tokens delays each request beyond its rate, however little it holds. Where a lower bound
 //! does not help a floor, requests leave at a pace a little below the rate of the device, which leaves its queue to
 //! groups with floors. The pace grows for as long as floors have room.
+//!
+//! A [`Window`] has the sums over its completions, and the figures computed from them.
 
-use super::node::Floors;
 use super::prices::Work;
-use super::window::{Ended, Judged, LONGEST, Moment, SHORTEST, Seen, Window};
+use super::tree::Floors;
 use blkmq_core::Instant;
+
+/// A window ends at the length `SHORTEST`, in nanoseconds, with `ENOUGH` completions, or at `LONGEST` with `FEWEST`.
+pub(super) const SHORTEST: u64 = 50_000_000;
+pub(super) const LONGEST: u64 = 1_000_000_000;
+const ENOUGH: u32 = 128;
+const FEWEST: u32 = 24;
+/// The longest window of few completions while floors are watched.
+const HURRIED: u64 = 200_000_000;
+
+/// The sums of a window.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Window {
+    begun: u64,
+    /// The number of coming completions that are not counted, of requests issued under another bound.
+    skip: u32,
+    /// Completions, and those while groups competed.
+    ios: u32,
+    competed: u32,
+    /// The work completed, and the device time in the device, summed over completions.
+    work: Work,
+    inside: u64,
+    /// Requests in the device and in the scheduler, and in the device alone, summed over completions.
+    outstanding: u64,
+    issued: u64,
+}
+
+impl Window {
+    /// A window that begins after the next `skip` completions.
+    pub(super) fn after(now: Instant, skip: u32) -> Self {
+        Self { begun: now.as_nanos(), skip, ..Self::default() }
+    }
+
+    /// Counts a completion. With enough of them the window ends when it is `shortest` ns old.
+    #[inline]
+    pub(super) fn add(&mut self, at: Moment, shortest: u64) -> Ended {
+        let now = at.now.as_nanos();
+        if self.skip > 0 {
+            self.skip -= 1;
+            self.begun = now;
+            return if self.skip == 0 { Ended::Change } else { Ended::Nothing };
+        }
+        self.ios += 1;
+        self.competed += u32::from(at.competing);
+        self.work.add(at.kind, at.cost);
+        self.inside += at.inside;
+        self.outstanding += u64::from(at.issued + at.held);
+        self.issued += u64::from(at.issued);
+        let span = now - self.begun;
+        let longest = if at.floors { HURRIED } else { LONGEST };
+        let shortest = shortest.min(longest);
+        let is_over =
+            span >= shortest && self.ios >= ENOUGH || span >= longest && self.ios >= FEWEST;
+        if is_over { Ended::Window } else { Ended::Nothing }
+    }
+
+    /// The time at which it began, in nanoseconds.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// Returns whether groups competed at half of its completions or more.
+    fn has_competed(&self) -> bool {
+        self.competed >= self.ios / 2
+    }
+
+    /// Returns the work of the window, and its length in ns at the time `now`; `None` if groups did not compete.
+    pub(super) fn work(&self, now: Instant) -> Option<(Work, u64)> {
+        self.has_competed().then(|| (self.work, now.as_nanos() - self.begun))
+    }
+
+    /// Returns the figures of the window, which ends `now` and has at least one completion.
+    fn seen(&self, now: Instant, mixed: bool) -> Seen {
+        let span = (now.as_nanos() - self.begun).max(1);
+        let mean = |sum: u64| sum / u64::from(self.ios);
+        Seen {
+            rate: (u128::from(self.work.all()) * 1_000_000 / u128::from(span)) as u64,
+            span,
+            inside: mean(self.inside),
+            outstanding: mean(self.outstanding),
+            issued: mean(100 * self.issued),
+            ios: self.ios,
+            mixed,
+        }
+    }
+}
+
+/// A window that has ended.
+#[derive(Clone, Copy, Default, Debug)]
+struct Seen {
+    /// Device time a second, in millionths.
+    pub(super) rate: u64,
+    /// Its length, in nanoseconds; at least one.
+    pub(super) span: u64,
+    /// The mean device time in the device, in nanoseconds.
+    pub(super) inside: u64,
+    /// The mean requests in the device and in the scheduler.
+    outstanding: u64,
+    /// The mean requests in the device, in hundredths.
+    pub(super) issued: u64,
+    pub(super) ios: u32,
+    pub(super) mixed: bool,
+}
+
+impl Seen {
+    /// The mean requests in the scheduler, in hundredths.
+    fn waits(self) -> u64 {
+        (100 * self.outstanding).saturating_sub(self.issued)
+    }
+}
+
+/// The policy's numbers at a completion.
+#[derive(Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) now: Instant,
+    /// The cost of the completed request in ns, its kind, and the cost of all in the device, this one included.
+    pub(super) cost: u64,
+    pub(super) kind: u8,
+    pub(super) inside: u64,
+    /// Requests in the device, the completed one included, and requests in the scheduler.
+    pub(super) issued: u32,
+    pub(super) held: u32,
+    /// More than one group has requests.
+    pub(super) competing: bool,
+    /// A group has a floor, so the longest window is shorter.
+    pub(super) floors: bool,
+}
+
+/// The phase that a completion has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    Nothing,
+    /// The time in which requests issued under another bound are in the device.
+    Change,
+    Window,
+}
+
+/// The judgement of a window.
+#[derive(Clone, Copy)]
+pub(super) struct Judged {
+    /// The part of its share that the group with the greatest loss got, in thousandths.
+    pub(super) got: u64,
+    pub(super) floors: Floors,
+    /// The work is of more than one kind, and no group has a floor.
+    pub(super) mixed: bool,
+}
 
 /// With so many completions, the rate of a window is accurate to a percent.
 const MANY: u32 = 512;
@@ -289,8 +435,8 @@ impl Learner {
         }
     }
 
-    /// Returns whether a wide window was as fast as only on another device, compared with the saturated rate and with the
-    /// rate of the window `before`.
+    /// Returns whether a wide window was as fast as only on another device, compared with the saturated rate and with
+    /// the rate of the window `before`.
     fn is_faster_than(&self, before: u64) -> bool {
         let rate = self.seen.rate;
         Self::is_other(rate, self.reference) && Self::is_other(rate, before)
@@ -487,7 +633,7 @@ const GROWTH: [u32; 2] = [11, 5];
 
 /// The pace, in millionths of a second of device time a second.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pace {
+struct Pace {
     /// Zero for none.
     ppm: u64,
     /// The last pace, or rate, at which a floor was short.
@@ -502,7 +648,7 @@ impl Pace {
     }
 
     /// Lowers the pace, since a floor was short at the device's `rate`.
-    pub(super) fn cut(&mut self, rate: u64) {
+    fn cut(&mut self, rate: u64) {
         let from = if self.ppm == 0 { rate } else { rate.min(self.ppm) };
         let shift = CUTS[0].saturating_sub(self.cuts).max(CUTS[1]);
         (self.fast, self.ppm) = (from, (from - (from >> shift)).max(1));
@@ -510,12 +656,12 @@ impl Pace {
     }
 
     /// Ends a row of cuts, since floors are kept.
-    pub(super) fn keep(&mut self) {
+    fn keep(&mut self) {
         self.cuts = 0;
     }
 
     /// Raises the pace, since floors have room. Far above the `saturated` rate a pace has no effect, and is dropped.
-    pub(super) fn grow(&mut self, saturated: u64) {
+    fn grow(&mut self, saturated: u64) {
         self.cuts = 0;
         if self.ppm == 0 {
             return;
