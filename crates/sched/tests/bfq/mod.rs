@@ -1,7 +1,6 @@
 //! `bfq` against `spec/bfq.md`: the service engine against its twin, and section 19 line by line. This file has short
 //! constructors of I/Os, and a small world of clients and a device in virtual time.
 
-mod engine;
 mod fairness;
 mod refinements;
 mod section19;

@@ -1,4 +1,4 @@
-//! Section 19, "How to test this", line by line. Lines 1 to 3 are in `engine.rs`, 7, 17 and 18 in `fairness.rs`. Line
+//! Section 19, "How to test this", line by line. Lines 1 to 3, 7, 17 and 18 are in `fairness.rs`. Line
 //! 16 is tested as far as the policy is concerned: the sums of notes equal counts by hand.
 
 use super::{
