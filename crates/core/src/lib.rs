@@ -32,31 +32,25 @@
 extern crate alloc;
 
 mod cut;
-mod histogram;
 mod ids;
 mod io;
 mod limits;
 mod param;
-mod payload;
 mod rng;
 mod time;
-mod unit;
 
 pub use cut::{ListParts, Parts, TooScattered, is_list};
-pub use histogram::Histogram;
 pub use ids::{GroupId, GroupIndex, HwQueue, Owner, RequestId, SubmitterId, Tag};
 pub use io::{
-    Bytes, Class, Deadline, Extent, InSectors, IoError, IoFlags, IoMeta, IoPrio, IoResult, Op,
-    Sectors,
+    Buffer, Bytes, Class, Deadline, Extent, InSectors, IoError, IoFlags, IoMeta, IoPrio, IoResult,
+    Op, Payload, Sectors,
 };
 pub use limits::{Limits, LimitsError};
 pub use param::{
-    DeviceError, Finding, Given, MachineShape, PairError, ParamError, Parameter, RealDevice,
+    DeviceError, Finding, Given, MachineShape, PairError, ParamError, Parameter, RealDevice, Unit,
 };
-pub use payload::{Buffer, Payload};
 pub use rng::Rng;
-pub use time::{Instant, Nanos};
-pub use unit::Unit;
+pub use time::{Histogram, Instant, Nanos};
 
 /// Bytes in a sector, the unit of every address and length in blkmq.
 pub const SECTOR_SIZE: u32 = 512;
