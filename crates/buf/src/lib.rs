@@ -24,10 +24,8 @@ mod aligned;
 mod list;
 mod memory;
 mod pool;
-mod shared;
 
-pub use aligned::{AlignedBuf, IoBuf};
+pub use aligned::{AlignedBuf, IoBuf, SharedBuf};
 pub use list::{BufList, TooManyBufs};
 pub use memory::PAGE;
 pub use pool::BufferPool;
-pub use shared::SharedBuf;
