@@ -3,7 +3,7 @@
 //! without a tag cannot be selected.
 //!
 //! Groups are not limited: a free tag goes to the group with the fewest requests in the scheduler for its weight
-//! ([`shares_by_group`](crate::Scheduler::shares_by_group)).
+//! ([`shares_by_group`](crate::Facts::shares_by_group)).
 
 use super::device::{Device, PeakRate};
 use super::groups::{Groups, Weights};
