@@ -23,10 +23,9 @@ const TYPES: usize = 8;
 const MOST_FILES: usize = 3;
 
 /// Paths of kits.
-const KIT: [&str; 6] = [
+const KIT: [&str; 5] = [
     "crates/engine/src/planted.rs",
     "crates/sched/src/testkit/",
-    "crates/blkmq/src/testkit.rs",
     "crates/device/src/contract.rs",
     "fuzz/",
     "planted/",

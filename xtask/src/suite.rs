@@ -403,7 +403,7 @@ const RBD: Suite = Suite {
 const BLKMQ: Suite = Suite {
     name: "blkmq",
     package: "-p blkmq --test all",
-    filter: "client:: integrity:: lists::",
+    filter: "client:: integrity::",
     left_out: &[],
 };
 const LAYER: Suite = Suite {

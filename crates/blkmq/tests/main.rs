@@ -2,13 +2,9 @@
 //! `cargo test -p blkmq --test all client::` runs one file.
 
 mod client;
+mod devices;
 mod examples;
 mod integrity;
-mod lists;
-#[cfg(target_os = "linux")]
-mod mirror;
 mod nbd_server;
 mod on_runtime;
-mod own_thread;
 mod reachable;
-mod storage_engine;

@@ -2,7 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
-#[path = "../examples/nbd_server/main.rs"]
+#[path = "../examples/nbd_server.rs"]
 #[expect(dead_code, reason = "its `main` takes arguments")]
 mod example;
 

@@ -1,18 +1,17 @@
 //! A log-structured key-value store: a record that `put` has acknowledged survives kills and power cuts.
 //!
-//! `store.rs` is the store, a starting point for engines; `blocks.rs` has its blocks and its client. This file lets
-//! four writers put records, cuts the power under them, and compares the acknowledged records with the recovered ones.
+//! `store.rs` is the store, a starting point for engines, with its blocks and its client. This file lets four writers
+//! put records, cuts the power under them, and compares the acknowledged records with the recovered ones.
 //!
 //! `cargo run --release --example storage_engine` uses a device in memory. `... storage_engine uring:store.img,size=64`
 //! puts records on a file until it is killed, and checks them at the next start.
 
-mod blocks;
 pub mod store;
 
 use blkmq::prelude::*;
-pub use blocks::Failure;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
+pub use store::Failure;
 use store::{Reader, Store};
 
 /// Threads that put.
