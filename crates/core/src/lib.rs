@@ -31,7 +31,6 @@
 
 extern crate alloc;
 
-mod cut;
 mod ids;
 mod io;
 mod limits;
@@ -39,13 +38,12 @@ mod param;
 mod rng;
 mod time;
 
-pub use cut::{ListParts, Parts, TooScattered, is_list};
 pub use ids::{GroupId, GroupIndex, HwQueue, Owner, RequestId, SubmitterId, Tag};
 pub use io::{
     Buffer, Bytes, Class, Deadline, Extent, InSectors, IoError, IoFlags, IoMeta, IoPrio, IoResult,
     Op, Payload, Sectors,
 };
-pub use limits::{Limits, LimitsError};
+pub use limits::{Limits, LimitsError, ListParts, Parts, TooScattered, is_list};
 pub use param::{
     DeviceError, Finding, Given, MachineShape, PairError, ParamError, Parameter, RealDevice, Unit,
 };

@@ -103,10 +103,7 @@ pub use plan::{
     config::{BlockDevice, Config, ConfigError, DeviceQueues, Join, PolicyObserver},
 };
 pub use queue::{NoSubmitterLeft, Queue};
-pub use reconfiguration::{
-    TraceError,
-    change::{Change, ChangeError, EditError, Freeze, Quiesce},
-};
+pub use reconfiguration::{Change, ChangeError, EditError, Freeze, Quiesce, TraceError};
 #[cfg(feature = "compare")]
 pub use shared::modes::{
     Access, DispatchMode, EffectiveModes, InsertMode, KickMode, MergeMode, Modes,

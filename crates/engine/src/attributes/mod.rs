@@ -17,7 +17,7 @@ use crate::GoalsStatus;
 use crate::dispatch::Engine;
 use crate::plan::Plan;
 use crate::queue::Queue;
-use crate::reconfiguration::change::{Change, ChangeError};
+use crate::reconfiguration::{Change, ChangeError};
 use crate::shared::PumpMode;
 use crate::shared::stats::Board;
 use blkmq_core::HwQueue;

@@ -2,7 +2,7 @@
 //!
 //! A runner and a pump are given the [`Hub`], so they can read and write words, but cannot start anything: they leave
 //! kicks, timers and wake-ups to their caller as [`Duties`], and finished bios to the [`Completions`] of their batch. A
-//! change of a queue in use builds a new hub (`reconfiguration/change.rs`); [`Lasting`] stays, with the parts of the
+//! change of a queue in use builds a new hub (`reconfiguration.rs`); [`Lasting`] stays, with the parts of the
 //! submitters ([`Seats`]).
 //!
 //! # The leader

@@ -1,4 +1,4 @@
-//! The queue is reconfigured, frozen and quiesced while clients use it (`change.rs`): no I/O submitted in the meantime
+//! The queue is reconfigured, frozen and quiesced while clients use it (`reconfiguration.rs`): no I/O submitted in the meantime
 //! is stranded in the replaced queue.
 
 use super::replan;

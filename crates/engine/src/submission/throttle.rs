@@ -4,7 +4,7 @@
 //! and neither groups nor the two directions of one group wait behind each other. Only the oldest I/O of each line has
 //! a time; the next one gets its time when the oldest has left.
 //!
-//! A change of the limits wakes the threads that sleep (`reconfiguration/change.rs`). They find that the limit for
+//! A change of the limits wakes the threads that sleep (`reconfiguration.rs`). They find that the limit for
 //! which an I/O waits has changed its price since its time was set, and compute the time again. A thread that is about
 //! to sleep checks once more after it has announced that (`submitter.rs`): either it sees the new price, or the
 //! thread that has made the change sees that it sleeps. Both have a full fence in between.

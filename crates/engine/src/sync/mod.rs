@@ -21,7 +21,6 @@
 //! | [`budget`] | how many requests may have left the elevators | take 1, put 1, none if unlimited |
 //! | [`meter`] | a rate that several threads share | reserve 1 |
 //! | [`tokens`] | a budget with a limit that changes and with waiters | take 1, put 1 |
-//! | [`mod@orphans`] | tokens that were dropped; off the path of an I/O | 0 |
 //! | [`control`] | freeze, quiesce, version of the queue | 0 |
 //! | [`counter`] | statistics | 0, or 1 if shared |
 //!
@@ -60,7 +59,6 @@ pub(crate) mod lines;
 #[cfg(feature = "compare")]
 pub(crate) mod lock_cell;
 pub(crate) mod meter;
-pub(crate) mod orphans;
 pub(crate) mod pending;
 pub(crate) mod poison;
 #[cfg(feature = "compare")]
@@ -88,9 +86,8 @@ pub(crate) use fair_share::FairShare;
 pub(crate) use insert_lists::InsertLists;
 #[cfg(feature = "compare")]
 pub(crate) use lock_cell::{DetachedLock, LockCell, LockGuard, LockKind};
-pub(crate) use orphans::Orphans;
 pub(crate) use pending::Pending;
-pub(crate) use poison::{Alarm, AlarmRef};
+pub(crate) use poison::{Alarm, AlarmRef, Orphans};
 #[cfg(feature = "compare")]
 pub(crate) use queued_lock::QueuedLock;
 pub(crate) use restart::Restart;

@@ -1,9 +1,11 @@
 //! Remembers that a thread panicked while it changed a value, so that no other thread trusts the value; and raises an
-//! alarm, so that no thread continues to wait for it.
+//! alarm, so that no thread continues to wait for it. [`Orphans`] are the tokens on the stack of that thread.
 
 use super::{AtomicBool, Ordering};
-// `std` types under the model checkers too: theirs cannot hold a trait object, and the reference count orders nothing.
-use std::sync::Arc;
+use std::num::NonZeroU32;
+// `std` types under the model checkers too: theirs cannot hold a trait object or be in a static. The reference count
+// orders nothing, and the mutex only a list.
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A shared alarm; `None` for a value without one.
 pub(crate) type AlarmRef = Option<Arc<dyn Alarm>>;
@@ -86,3 +88,38 @@ impl Poison {
 /// The value cannot be trusted.
 #[derive(Debug)]
 pub(crate) struct Poisoned;
+
+/// Tokens that were dropped instead of being consumed: pairs of a table's number and an index.
+///
+/// Not on the path of an I/O: a stack that unwinds leaves tokens here, and so does a device that drops one. A queue
+/// takes its own when it has failed, and when it ends. Entries of dropped tables remain, a few bytes each.
+pub(crate) struct Orphans(Mutex<Vec<(NonZeroU32, u32)>>);
+
+impl Orphans {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<(NonZeroU32, u32)>> {
+        // A push or a removal cannot panic: running out of memory ends the process.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn leave(&self, table: NonZeroU32, index: u32) {
+        self.list().push((table, index));
+    }
+
+    /// Takes out all indices of `table`.
+    pub(crate) fn take(&self, table: NonZeroU32) -> Vec<u32> {
+        let mut list = self.list();
+        let mut taken = Vec::new();
+        list.retain(|(of, index)| {
+            let mine = *of == table;
+            if mine {
+                taken.push(*index);
+            }
+            !mine
+        });
+        taken
+    }
+}
