@@ -19,7 +19,7 @@ row() { # DEVICE MORE-OF-NULL_BLK PARAMETERS...
     insmod "$module" poll_queues=0 $more "$@"
     blkmqd "--device=$device,$(echo "$*" | tr ' ' ,)" --listen=unix:/tmp/null.sock --log=warn >/tmp/log 2>&1 &
     server=$!
-    for tick in $(seq 50); do blkmqctl --socket=/tmp/null.sock.control get >/tmp/ours 2>/dev/null && break; sleep 0.1; done
+    for tick in $(seq 50); do blkmqctl --control=/tmp/null.sock.control get >/tmp/ours 2>/dev/null && break; sleep 0.1; done
     block=$(cat /sys/block/nullb0/queue/logical_block_size)
     for name in $names; do
         theirs=$(cat /sys/block/nullb0/$name)

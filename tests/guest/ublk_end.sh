@@ -54,7 +54,7 @@ within 5 "$begin" "a server is stopped"
 
 # Devices of a running server.
 device=memory,size=64
-ctl() { blkmqctl --socket=/tmp/nbd.sock.control "$@"; }
+ctl() { blkmqctl --control=/tmp/nbd.sock.control "$@"; }
 config other
 # Buffers of a device that are freed go back to the system, so that the memory of a process is what it uses.
 MALLOC_MMAP_THRESHOLD_=65536 blkmqd /tmp/toml >>/tmp/log 2>&1 &

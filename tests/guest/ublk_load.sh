@@ -2,7 +2,7 @@
 # discards, while the scheduler is switched from one to the next. Then shares, a floor and a goal between block devices of a disk
 # that takes one request at a time.
 . /functions
-ctl() { blkmqctl --socket=/tmp/nbd.sock.control "$@"; }
+ctl() { blkmqctl --control=/tmp/nbd.sock.control "$@"; }
 mkdir -p /mnt/ext4 /mnt/xfs
 start --device=memory,size=512,discard=1,cache_size=8 --listen=unix:/tmp/nbd.sock --log=warn \
     --export=first,ublk=0,size=128m,queues=2 --export=second,ublk=1,offset=128m

@@ -308,7 +308,7 @@ fn welcome(wanted: &Wanted, server: &Server, control: Option<&Path>, page: Optio
         );
     }
     if let Some(path) = control {
-        let _ = writeln!(text, "control: blkmqctl --socket={} list", path.display());
+        let _ = writeln!(text, "control: blkmqctl --control={} list", path.display());
     }
     if let Some(page) = page {
         let _ = writeln!(text, "page: {page}");

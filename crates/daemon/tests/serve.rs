@@ -199,7 +199,7 @@ fn a_disk_that_another_server_leaves_is_waited_for() {
 /// Runs `blkmqctl` with `words`. Returns its exit code, output and errors.
 pub fn ctl(control: &Path, words: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(BIN);
-    let output = command.arg("--socket").arg(control).args(words).output();
+    let output = command.arg("--control").arg(control).args(words).output();
     let output = output.expect("it starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (output.status.code(), text(output.stdout), text(output.stderr))
@@ -212,7 +212,7 @@ fn a_running_server_is_listed_changed_and_ended() {
         (folder.path().join("data.sock"), folder.path().join("data.sock.control"));
     let listen = format!("--listen=unix:{}", socket.display());
     let (child, lines) = serve(&[&listen, "--device=memory,size=8", "--export=gold,weight=300"]);
-    assert!(lines.iter().any(|line| line.starts_with("control: blkmqctl --socket=")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("control: blkmqctl --control=")), "{lines:?}");
     let say = |words: &[&str]| {
         let (code, output, errors) = ctl(&control, words);
         assert_eq!((code, errors.as_str()), (Some(0), ""), "{words:?}");

@@ -205,7 +205,7 @@ fn a_device_that_takes_no_writes_is_listed_so() {
     let Ok(child) = is_without_io_uring("a_device_that_takes_no", child, &lines) else { return };
     assert!(lines.iter().any(|line| line.contains("device 1, read-only")), "{lines:?}");
     let control = scene.at("sock.control").display().to_string();
-    let (_, list, _) = blkmqctl(&["--socket", &control, "--json", "list"]);
+    let (_, list, _) = blkmqctl(&["--control", &control, "--json", "list"]);
     assert!(list.contains(r#""read_only":true"#), "{list}");
     end(child, "-TERM");
 }
@@ -501,7 +501,7 @@ const STUCK: &str = "null,irqmode=2,completion_nsec=3600000000000";
 fn asking(scene: &Scene, words: &[&str]) -> Child {
     let control = scene.at("sock.control").display().to_string();
     let mut command = Command::new(BIN);
-    command.args(["--socket", &control]).args(words);
+    command.args(["--control", &control]).args(words);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
 }
 
@@ -537,7 +537,7 @@ fn control_answers_beside_a_stuck_device() {
     let mut switch = asking(&scene, &["switch", "--device=1", "kyber"]);
     let top = || {
         let socket = control.display().to_string();
-        blkmqctl(&["top", "--once", "--interval=1", "--socket", &socket])
+        blkmqctl(&["top", "--once", "--interval=1", "--control", &socket])
     };
     for _ in 0..2 {
         let (code, list, _) = ctl(&control, &["list"]);
@@ -587,7 +587,7 @@ fn a_stuck_tenant_is_seen() {
         assert!(row["held"] == 2 && oldest >= 1000.0, "an interval long: {row}");
     }
     let socket = control.display().to_string();
-    let (_, top, _) = blkmqctl(&["top", "--once", "--json", "--interval=1", "--socket", &socket]);
+    let (_, top, _) = blkmqctl(&["top", "--once", "--json", "--interval=1", "--control", &socket]);
     let top: serde_json::Value = serde_json::from_str(&top).expect("JSON");
     let text = top.to_string();
     assert_eq!(text.matches("\"flight\":2").count(), 2, "device and export: {text}");

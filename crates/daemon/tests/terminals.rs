@@ -33,7 +33,7 @@ impl Server {
         let said = BufReader::new(child.stdout.take().expect("it is piped")).lines();
         let ready = said.map_while(Result::ok).any(|line| line.starts_with("control: "));
         assert!(ready, "it has a socket for control");
-        let socket = format!("--socket={}.control", socket.display());
+        let socket = format!("--control={}.control", socket.display());
         Self { child, socket, _folder: folder }
     }
 }
@@ -193,7 +193,7 @@ impl Exports {
     }
 
     fn top(&self, words: &str) -> String {
-        format!("top --socket={} {words}", self.control.display())
+        format!("top --control={} {words}", self.control.display())
     }
 }
 
@@ -333,7 +333,7 @@ fn without_a_terminal_there_are_all_columns_or_json() {
 #[test]
 fn without_a_server_there_is_a_reason() {
     let mut command = Command::new(BIN);
-    let output = command.args(["top", "--socket=/nowhere", "--once"]).output().expect("it starts");
+    let output = command.args(["top", "--control=/nowhere", "--once"]).output().expect("it starts");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && errors.contains("no server"), "{errors}");
 }

@@ -91,7 +91,7 @@ impl Stack {
         self.start(&line, "server")?;
         let control = self.path("socket.control");
         self.wait_for(&control, "server")?;
-        Cmd::new(&format!("{program}ctl --socket={} set queue/nomerges 2", control.display()))
+        Cmd::new(&format!("{program}ctl --control={} set queue/nomerges 2", control.display()))
             .output()?;
         Ok(())
     }

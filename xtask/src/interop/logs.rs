@@ -519,7 +519,7 @@ const SERVED_LOADS: [(&str, &str, u64, u64); 2] = [
 ];
 
 fn ctl(server: &Server, words: &str) -> Cmd {
-    Cmd::new(&format!("{BLKMQCTL} --socket={} {words}", server.path("socket.control").display()))
+    Cmd::new(&format!("{BLKMQCTL} --control={} {words}", server.path("socket.control").display()))
 }
 
 /// Runs the loads, with a switch of the scheduler between them if there is one.

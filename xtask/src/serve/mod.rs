@@ -439,7 +439,7 @@ impl Server {
     /// If it refuses.
     pub(crate) fn ctl(&self, words: &str) -> Result<Value> {
         let socket = self.path("socket.control");
-        let line = format!("{BLKMQCTL} --socket={} --json {words}", socket.display());
+        let line = format!("{BLKMQCTL} --control={} --json {words}", socket.display());
         Ok(serde_json::from_str(&Cmd::new(&line).output()?)?)
     }
 

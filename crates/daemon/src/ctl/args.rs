@@ -221,8 +221,8 @@ fn save() -> Command {
 /// The options of every command.
 pub fn everywhere() -> [Arg; 2] {
     [
-        Arg::new("socket")
-            .long("socket")
+        Arg::new("control")
+            .long("control")
             .value_name("PATH")
             .value_parser(value_parser!(PathBuf))
             .global(true)
@@ -297,7 +297,7 @@ pub fn definition() -> Command {
 impl Wanted {
     /// Converts the arguments that clap has parsed.
     pub fn of(found: &ArgMatches) -> Self {
-        let socket = found.get_one::<PathBuf>("socket").cloned().unwrap_or_else(default_control);
+        let socket = found.get_one::<PathBuf>("control").cloned().unwrap_or_else(default_control);
         let (name, of) = found.subcommand().expect("clap refuses a line without one");
         let text = |name| of.get_one::<String>(name).cloned();
         let given = |name| text(name).expect("clap refuses a line without it");
@@ -419,8 +419,8 @@ mod tests {
     #[test]
     fn a_socket_can_be_named_before_the_command_and_behind_it() {
         for line in [
-            "blkmqctl --socket=x --json stat --count=3 --interval=2",
-            "blkmqctl stat --count=3 --interval=2 --json --socket=x",
+            "blkmqctl --control=x --json stat --count=3 --interval=2",
+            "blkmqctl stat --count=3 --interval=2 --json --control=x",
         ] {
             let found = definition().try_get_matches_from(line.split(' '));
             let wanted = Wanted::of(&found.expect(line));

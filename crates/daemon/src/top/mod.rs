@@ -333,7 +333,7 @@ impl Wanted {
         let seconds = found.get_one::<u32>("interval").copied().unwrap_or(1);
         let sorted = found.get_one::<String>("sort").and_then(|name| View::column(name));
         Self {
-            socket: found.get_one::<PathBuf>("socket").cloned().unwrap_or_else(default_control),
+            socket: found.get_one::<PathBuf>("control").cloned().unwrap_or_else(default_control),
             every: Duration::from_secs(seconds.into()),
             count: if once { Some(1) } else { found.get_one("count").copied() },
             json: found.get_flag("json"),
@@ -575,7 +575,7 @@ mod tests {
     #[test]
     fn options_are_understood() {
         let all =
-            wanted("top --socket=x --interval=5 --count=3 --sort=q_p99 --json").expect("fine");
+            wanted("top --control=x --interval=5 --count=3 --sort=q_p99 --json").expect("fine");
         assert_eq!((all.every, all.count, all.json), (Duration::from_secs(5), Some(3), true));
         assert_eq!(
             (all.socket.as_os_str(), all.view.sorted),

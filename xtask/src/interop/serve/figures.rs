@@ -196,7 +196,7 @@ fn top(server: &Server) -> Result<Outcome> {
     pause(1.0)?;
     let socket = server.path("socket.control");
     let line =
-        format!("{BLKMQCTL} top --socket={} --json --count=1 --interval=4", socket.display());
+        format!("{BLKMQCTL} top --control={} --json --count=1 --interval=4", socket.display());
     let shown = parse_json(&Cmd::new(&line).output()?)?;
     let gold = &shown["rows"][1];
     let number = |key: &str| gold[key].as_f64().unwrap_or(0.0);
@@ -432,7 +432,7 @@ impl Follower {
     pub(super) fn start(server: &Server, words: &'static str) -> Result<Self> {
         let path = server.path(&words.replace([' ', '='], ""));
         let socket = server.path("socket.control");
-        let cmd = Cmd::new(&format!("{BLKMQCTL} {words} --socket={}", socket.display()));
+        let cmd = Cmd::new(&format!("{BLKMQCTL} {words} --control={}", socket.display()));
         let follower = Self { child: cmd.start(File::create(&path)?)?, words, path };
         follower.lines(1)?;
         Ok(follower)

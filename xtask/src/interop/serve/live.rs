@@ -105,7 +105,7 @@ pub(in crate::interop) fn stuck() -> Result<Outcome> {
 
 fn while_stuck(server: &Server) -> Result<()> {
     let control = server.path("socket.control").display().to_string();
-    let ctl = format!("{BLKMQCTL} --socket={control}");
+    let ctl = format!("{BLKMQCTL} --control={control}");
     for _ in 0..3 {
         let switch = Cmd::new(&format!("{ctl} switch --device=1 kyber")).under("timeout 1");
         if switch.quiet_code()? != Some(124) {
@@ -114,7 +114,7 @@ fn while_stuck(server: &Server) -> Result<()> {
     }
     let switch = Cmd::new(&format!("{ctl} switch --device=1 kyber"));
     let mut waits = switch.start(File::create(server.path("switch"))?)?;
-    let top = format!("{BLKMQCTL} top --once --interval=1 --socket={control}");
+    let top = format!("{BLKMQCTL} top --once --interval=1 --control={control}");
     for line in [format!("{ctl} list"), format!("{ctl} export good --weight=50"), top] {
         let (code, time) = timed(|| Cmd::new(&line).under("timeout 5").quiet_code());
         // `top` shows an interval of a second.

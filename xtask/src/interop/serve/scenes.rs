@@ -214,7 +214,7 @@ fn found(scene: &Scene, played: &mut Played) -> Result<()> {
 /// `top` on a terminal of 80x24 shows the states and reasons, and truncates nothing.
 fn on_a_terminal(scene: &Scene, server: &Server) -> Result<()> {
     let socket = server.path("socket.control").display().to_string();
-    let line = format!("stty cols 80 rows 24; {BLKMQCTL} top --once --socket={socket}");
+    let line = format!("stty cols 80 rows 24; {BLKMQCTL} top --once --control={socket}");
     let screen = Cmd::new("script -qec").arg(line).arg("/dev/null").output()?;
     let lines = Vec::from_iter(screen.lines().map(|line| line.trim_end_matches('\r')));
     if lines.len() > 24 || lines.iter().any(|line| line.chars().count() > 80) {
@@ -243,8 +243,8 @@ type Shown = (f64, f64, f64, f64, String);
 fn agrees(scene: &Scene, server: &Server, browser: &mut Browser) -> Result<()> {
     let socket = server.path("socket.control").display().to_string();
     let both = format!(
-        "{BLKMQCTL} --json --socket={socket} top --once --interval={INTERVAL} & \
-         {BLKMQCTL} --json --socket={socket} stat --count=1 --interval={INTERVAL}; wait"
+        "{BLKMQCTL} --json --control={socket} top --once --interval={INTERVAL} & \
+         {BLKMQCTL} --json --control={socket} stat --count=1 --interval={INTERVAL}; wait"
     );
     let before = get(server, "/metrics")?;
     let lines = Cmd::new("sh -c").arg(both).output()?;
