@@ -1,4 +1,5 @@
-//! Our client with any server: the first byte chooses the plan, or the form of headers of replies to requests in flight.
+//! Our client with any server: the first byte chooses the plan, or the form of headers of replies to requests in
+//! flight.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Whatever the kernel has written into a descriptor, a description or parameters: a request that is carried out is inside of
-//! the disk and of its tag's buffer, and a device that is taken has no more memory than was asked for.
+//! Whatever the kernel has written into a descriptor, a description or parameters: a request that is carried out is
+//! inside of the disk and of its tag's buffer, and a device that is taken has no more memory than was asked for.
 #![no_main]
 
 use blkmq_ublk::wire::{Allowed, Descriptor, Info, Op, Params};

@@ -33,8 +33,8 @@ pub(crate) const BLKMQCTL: &str = "target/dist/blkmqctl";
 
 const BUILD_PROGRAM: &str = "cargo build --profile dist -p blkmq-cli";
 
-/// The command that builds [`BLKMQD`] and [`BLKMQCTL`]: apart, since cargo gives all programs of a build the features of
-/// each of them.
+/// The command that builds [`BLKMQD`] and [`BLKMQCTL`]: apart, since cargo gives all programs of a build the features
+/// of each of them.
 const BUILD_SERVER: &str = "cargo build --profile dist -p blkmq-daemon";
 
 /// The example that serves a disk over NBD, as it is written down in results.

@@ -88,7 +88,8 @@ impl Ram {
 
 impl<P: Payload> DeviceQueue<P> for Ram {
     fn enqueue(&mut self, now: Instant, bios: &BioTable<P>, rq: Inflight) -> Enqueued {
-        // The data moves now, and the completion follows later. A device whose data comes later puts it into the bios in `reap`.
+        // The data moves now, and the completion follows later. A device whose data comes later puts it into the bios
+        // in `reap`.
         let result = self.transfer(bios, &rq);
         let until = self.free_at.max(now) + SETUP + Nanos(PER_SECTOR.0 * u64::from(rq.sectors()));
         self.free_at = until;

@@ -26,9 +26,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Many threads, or the tasks of an executor, share a [`Reactor`]: a client with its own thread. Its [`Handle`]s
-//! take I/Os from any thread and answer with a callback or a future. A future may be dropped at any time: its I/O keeps
-//! the buffer until the device is done with it. On tokio, and with the feature of that name, `Service::reactor_on` makes a
+//! Many threads, or the tasks of an executor, share a [`Reactor`]: a client with its own thread. Its [`Handle`]s take
+//! I/Os from any thread and answer with a callback or a future. A future may be dropped at any time: its I/O keeps the
+//! buffer until the device is done with it. On tokio, and with the feature of that name, `Service::reactor_on` makes a
 //! reactor of tasks of the runtime, so that an I/O need not change threads.
 //!
 //! ```rust
@@ -120,10 +120,10 @@
 //! | run a queue without threads or clocks | [`Queue::submitter`] and [`Submitter`], in [`engine`] |
 //!
 //! The lower layers are separate crates, re-exported here as modules: [`core`](mod@core) has the basic types, [`sched`]
-//! the schedulers, [`engine`] the queue and the device interface, [`runtime`] the clocks, threads and
-//! clients, and [`buf`] the buffers. With their features there are `device`, the virtual devices, `layer`, the devices made of
-//! others, and, on Linux, `uring`, files and block devices, `remote`, the exports of NBD servers, and `rbd`, the images of
-//! Ceph clusters.
+//! the schedulers, [`engine`] the queue and the device interface, [`runtime`] the clocks, threads and clients, and
+//! [`buf`] the buffers. With their features there are `device`, the virtual devices, `layer`, the devices made of
+//! others, and, on Linux, `uring`, files and block devices, `remote`, the exports of NBD servers, and `rbd`, the images
+//! of Ceph clusters.
 //!
 //! # Features
 //!
@@ -139,8 +139,8 @@
 //!
 //! `layers`: devices made of others, `stripe`, `concat`, `crypt` and `checksum`, and the interface for your own layers.
 //!
-//! `models`: devices without storage, `null`, `memory`, and models of hardware, `disk`, `flash` and `cloud`; and `faults` around
-//! any device.
+//! `models`: devices without storage, `null`, `memory`, and models of hardware, `disk`, `flash` and `cloud`; and
+//! `faults` around any device.
 //!
 //! `kyber`, `bfq`: the schedulers of these names. `none`, `mq-deadline` and `mclock` are always there.
 //!
@@ -267,17 +267,17 @@ pub fn scheduler(name: &str) -> Result<&'static Factory, StartError> {
 pub mod testkit {
     //! The conformance suites of the built-in devices and schedulers, for your own devices and schedulers.
     //!
-    //! The module needs the feature `testkit`, which is for tests only: the suites are not fast, and a suite panics with a
-    //! sentence when it finds a fault.
+    //! The module needs the feature `testkit`, which is for tests only: the suites are not fast, and a suite panics
+    //! with a sentence when it finds a fault.
     //!
     //! ```toml
     //! [dev-dependencies]
     //! blkmq = { version = "0.1", features = ["testkit"] }
     //! ```
     //!
-    //! The suite for a scheduler draws scripts of every kind of step from a seed. The suite for a device runs a real queue
-    //! in virtual time with a thousand I/Os drawn from a seed; a second function takes the device apart while it holds
-    //! requests. An example with a built-in scheduler and a built-in device:
+    //! The suite for a scheduler draws scripts of every kind of step from a seed. The suite for a device runs a real
+    //! queue in virtual time with a thousand I/Os drawn from a seed; a second function takes the device apart while it
+    //! holds requests. An example with a built-in scheduler and a built-in device:
     //!
     //! ```
     //! use blkmq::{BlockDevice, testkit};

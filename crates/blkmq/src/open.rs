@@ -441,7 +441,8 @@ impl From<DeviceError> for OpenError {
     }
 }
 
-/// Why [`Device::start`](crate::Device::start) did not start a service, or [`scheduler`](crate::scheduler()) found none.
+/// Why [`Device::start`](crate::Device::start) did not start a service, or [`scheduler`](crate::scheduler()) found
+/// none.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {

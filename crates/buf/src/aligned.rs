@@ -11,8 +11,8 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::{fmt, iter, slice};
 
-/// A payload of bytes that the kernel may read and write in place: in one range of memory, or in several, which a device
-/// gathers into one I/O without a copy.
+/// A payload of bytes that the kernel may read and write in place: in one range of memory, or in several, which a
+/// device gathers into one I/O without a copy.
 ///
 /// # Safety
 ///
@@ -22,12 +22,12 @@ use std::{fmt, iter, slice};
 /// [`Payload`]'s methods, which are for devices too). Together they are as long as [`Payload::data_len`] says, or empty
 /// if that says `None`. Neither the ranges of one payload nor the parts of a divided one overlap.
 ///
-/// Memory that another owner keeps in place, such as a guest's, suits it too: a payload that holds an `Arc` of the owner
-/// and a list of addresses keeps this promise if nothing else takes part in an I/O on these bytes.
+/// Memory that another owner keeps in place, such as a guest's, suits it too: a payload that holds an `Arc` of the
+/// owner and a list of addresses keeps this promise if nothing else takes part in an I/O on these bytes.
 pub unsafe trait IoBuf: Payload {}
 
-// SAFETY: they carry no data and name no ranges, so that there is nothing to promise. With them, a device whose payloads are
-// `IoBuf` can be measured without memory, and tested where the payload is a number.
+// SAFETY: they carry no data and name no ranges, so that there is nothing to promise. With them, a device whose
+// payloads are `IoBuf` can be measured without memory, and tested where the payload is a number.
 unsafe impl IoBuf for () {}
 // SAFETY: as above.
 unsafe impl IoBuf for u64 {}
@@ -80,9 +80,9 @@ pub struct AlignedBuf {
 unsafe impl Send for AlignedBuf {}
 
 impl AlignedBuf {
-    /// A buffer of `len` zeroes, in separate whole pages. Allocates, unless `len` is 0. A buffer of up to a page takes a
-    /// page and less than 200 bytes; for a longer one, an allocator may spend another page on the alignment, as glibc's does.
-    /// Buffers in a [`BufferPool`](crate::BufferPool) cost no allocation each.
+    /// A buffer of `len` zeroes, in separate whole pages. Allocates, unless `len` is 0. A buffer of up to a page takes
+    /// a page and less than 200 bytes; for a longer one, an allocator may spend another page on the alignment, as
+    /// glibc's does. Buffers in a [`BufferPool`](crate::BufferPool) cost no allocation each.
     ///
     /// # Panics
     /// If `len` does not fit the address space.
@@ -283,8 +283,9 @@ pub struct SharedBuf {
     owner: Owner,
 }
 
-// SAFETY: the bytes are only read as long as there is a `SharedBuf` of them: the one `AlignedBuf` of the range was taken, ranges
-// of other buffers do not overlap it, and `try_into_mut` needs the last share. Memory and pool are freed on any thread.
+// SAFETY: the bytes are only read as long as there is a `SharedBuf` of them: the one `AlignedBuf` of the range was
+// taken, ranges of other buffers do not overlap it, and `try_into_mut` needs the last share. Memory and pool are freed
+// on any thread.
 unsafe impl Send for SharedBuf {}
 // SAFETY: as above; readers on several threads do not disturb each other.
 unsafe impl Sync for SharedBuf {}
@@ -326,8 +327,8 @@ impl Deref for SharedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range is valid and initialised as long as its owner lives, which the result borrows, and nothing writes
-        // to it: see above.
+        // SAFETY: the range is valid and initialised as long as its owner lives, which the result borrows, and nothing
+        // writes to it: see above.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -1,10 +1,10 @@
 //! The buffers of I/Os: memory that every device reads and writes, aligned for direct I/O.
 //!
 //! [`AlignedBuf`] is the buffer to use unless a program has its own: page-aligned bytes that can be written from and
-//! read into on every device. A [`BufferPool`] hands out many of them without allocating, and a device that maps
-//! memory in advance can register it. A [`BufList`] is several buffers as one payload. A [`SharedBuf`] is a buffer after its I/O, as
-//! bytes for many readers. [`IoBuf`] is the promise of payloads that the kernel or hardware reaches by address; it is the only
-//! unsafe trait of the project.
+//! read into on every device. A [`BufferPool`] hands out many of them without allocating, and a device that maps memory
+//! in advance can register it. A [`BufList`] is several buffers as one payload. A [`SharedBuf`] is a buffer after its
+//! I/O, as bytes for many readers. [`IoBuf`] is the promise of payloads that the kernel or hardware reaches by address;
+//! it is the only unsafe trait of the project.
 //!
 //! ```
 //! use blkmq_buf::{AlignedBuf, BufferPool};

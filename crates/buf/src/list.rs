@@ -56,15 +56,16 @@ struct Piece {
     to: usize,
 }
 
-// SAFETY: the bytes of a window are reached only through its one `BufList`, and windows are disjoint. The buffers, which
-// are `Send`, are reached by the last part only, for which the `Arc` has acquired the writes that the drops of the
-// other parts released. `ranges` is never changed.
+// SAFETY: the bytes of a window are reached only through its one `BufList`, and windows are disjoint. The buffers,
+// which are `Send`, are reached by the last part only, for which the `Arc` has acquired the writes that the drops of
+// the other parts released. `ranges` is never changed.
 unsafe impl Send for BufList {}
 
 /// A list of more than [`BufList::MOST`] buffers. Gives the buffers back.
 pub struct TooManyBufs(Vec<AlignedBuf>);
 
-// SAFETY: a shared reference gives only the number of buffers. With it, the error goes into `Box<dyn Error + Send + Sync>`.
+// SAFETY: a shared reference gives only the number of buffers. With it, the error goes into `Box<dyn Error + Send +
+// Sync>`.
 unsafe impl Sync for TooManyBufs {}
 
 impl TooManyBufs {
@@ -230,9 +231,9 @@ impl Payload for BufList {
         let mut rest = memory;
         for range in self.part(at, rest.len()) {
             let (now, behind) = rest.split_at_mut(range.len());
-            // SAFETY: the range is valid while the buffers live. `memory` is borrowed exclusively, and no list lends its
-            // bytes while it is borrowed shared, so they do not overlap. Nothing else writes here during the copy: see
-            // `AlignedBuf::write_to`.
+            // SAFETY: the range is valid while the buffers live. `memory` is borrowed exclusively, and no list lends
+            // its bytes while it is borrowed shared, so they do not overlap. Nothing else writes here during the copy:
+            // see `AlignedBuf::write_to`.
             unsafe { ptr::copy_nonoverlapping(range.cast(), now.as_mut_ptr(), now.len()) };
             rest = behind;
         }
@@ -279,8 +280,8 @@ impl Payload for BufList {
     }
 }
 
-// SAFETY: the ranges lie in memory that the buffers in `shared` keep in place, which no one reaches as long as there is a
-// window. The list may be moved, but its bytes are reached only through it (`&mut`, or `Payload`), and windows and
+// SAFETY: the ranges lie in memory that the buffers in `shared` keep in place, which no one reaches as long as there is
+// a window. The list may be moved, but its bytes are reached only through it (`&mut`, or `Payload`), and windows and
 // ranges are disjoint.
 unsafe impl IoBuf for BufList {}
 

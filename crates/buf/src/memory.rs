@@ -142,8 +142,8 @@ struct Allocation {
     layout: Layout,
 }
 
-// SAFETY: `Allocation` owns its bytes but never reads or writes them. They are reached only through ranges, which end before
-// it does, on whichever thread that is.
+// SAFETY: `Allocation` owns its bytes but never reads or writes them. They are reached only through ranges, which end
+// before it does, on whichever thread that is.
 unsafe impl Send for Allocation {}
 // SAFETY: as above; a shared reference gives only the address of the bytes.
 unsafe impl Sync for Allocation {}

@@ -5,9 +5,9 @@
 //! half a minute of CPU time, counted by the kernel, and the duration stated by its plan must be at most half a minute.
 //! Commands of the server's programs, and of other programs, are run by `cargo xtask interop serve-documented`.
 //!
-//! Every option that the help lists as effective changes something. This file says where that is visible: in the figures
-//! of a simulation, or in a test whose text contains the name of the option. An option that is parsed and shown but has
-//! no effect would pass every test of its parsing.
+//! Every option that the help lists as effective changes something. This file says where that is visible: in the
+//! figures of a simulation, or in a test whose text contains the name of the option. An option that is parsed and shown
+//! but has no effect would pass every test of its parsing.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

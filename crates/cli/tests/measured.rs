@@ -1,5 +1,5 @@
-//! The figures of a run and the files that they go to: flushes, the verify phase, names of jobs and files, logs. Two runs
-//! of `blkmq sim` print the same bytes in every format, and do the same work as `blkmq bench`.
+//! The figures of a run and the files that they go to: flushes, the verify phase, names of jobs and files, logs. Two
+//! runs of `blkmq sim` print the same bytes in every format, and do the same work as `blkmq bench`.
 
 use serde_json::{Value, json};
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! The documented claims about schedulers on modelled devices: the tests run the committed scenarios, and the resulting
-//! rows must be on the pages. Promises to tenants are judged by completions: floors that were silently missed, each with
-//! the command that showed it.
+//! rows must be on the pages. Promises to tenants are judged by completions: floors that were silently missed, each
+//! with the command that showed it.
 
 use serde_json::Value;
 use std::process::Command;

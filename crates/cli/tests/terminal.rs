@@ -1,5 +1,5 @@
-//! The commands on a terminal: Ctrl-C, and different widths, locales and capabilities; and with outputs that fail: a full
-//! disk, a closed pipe. First `blkmq bench`, then the other commands.
+//! The commands on a terminal: Ctrl-C, and different widths, locales and capabilities; and with outputs that fail: a
+//! full disk, a closed pipe. First `blkmq bench`, then the other commands.
 
 use crate::BIN;
 use crate::pty::{CTRL_C, Terminal, lines};

@@ -1,6 +1,6 @@
 //! Traces end to end. The files of `--trace` contain the events that the run counted; `cargo xtask interop` checks that
-//! blkparse and btt read them. `blkmq trace` and `blkmq replay` read other programs' traces, and `blkmq replay` the logs
-//! of `--elevator-log`.
+//! blkparse and btt read them. `blkmq trace` and `blkmq replay` read other programs' traces, and `blkmq replay` the
+//! logs of `--elevator-log`.
 
 use blkmq_lab::trace::record::{Act, Record, category, records};
 use serde_json::Value;

@@ -202,8 +202,8 @@ impl Limits {
         self.within_chunk(op, sector, self.max_sectors_of(op))
     }
 
-    /// `most` sectors from `sector` on, or fewer if a chunk ends before. Operations that move no data are not bound by chunks, as in
-    /// Linux.
+    /// `most` sectors from `sector` on, or fewer if a chunk ends before. Operations that move no data are not bound by
+    /// chunks, as in Linux.
     #[must_use]
     pub const fn within_chunk(&self, op: Op, sector: u64, most: u32) -> u32 {
         if self.chunk_sectors == 0 || !matches!(op, Op::Read | Op::Write) {
@@ -480,8 +480,8 @@ impl Limits {
         ListParts { limits: *self, op, sector, left: sectors, rest: Rest::new(ranges) }
     }
 
-    /// The number of bytes, `most` at most, that one request may have from the start of `rest` on. The memory beyond the
-    /// last range counts as contiguous: the device refuses a payload that is too short.
+    /// The number of bytes, `most` at most, that one request may have from the start of `rest` on. The memory beyond
+    /// the last range counts as contiguous: the device refuses a payload that is too short.
     fn reach<R>(&self, mut rest: Rest<R>, most: u64) -> u64
     where
         R: Iterator<Item = *mut [u8]>,

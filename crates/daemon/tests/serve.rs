@@ -1,5 +1,5 @@
-//! `blkmqd`, started and ended as by a user: its rules on clients, with refusals in its log, faults of a file and a reload,
-//! and virtual disks of a server that is killed, whose requests in flight the next server takes over.
+//! `blkmqd`, started and ended as by a user: its rules on clients, with refusals in its log, faults of a file and a
+//! reload, and virtual disks of a server that is killed, whose requests in flight the next server takes over.
 
 use crate::guest::{Ask, Guest, IN, OUT, SIZE};
 use crate::{BIN, BLKMQD};

@@ -6,8 +6,8 @@
 //!
 //! # Changes while I/O runs
 //!
-//! Freeze, quiesce, and reconfiguration (`spec/framework.md` sections 10 and 11). *Frozen*: newly submitted I/Os wait in
-//! staging, and admitted ones complete; then nothing is in flight. *Quiesced*: devices are given no requests;
+//! Freeze, quiesce, and reconfiguration (`spec/framework.md` sections 10 and 11). *Frozen*: newly submitted I/Os wait
+//! in staging, and admitted ones complete; then nothing is in flight. *Quiesced*: devices are given no requests;
 //! completions and submissions continue. Both nest.
 //!
 //! A [`Change`] freezes the queue, waits until it is drained, and puts another queue in its place, with the same

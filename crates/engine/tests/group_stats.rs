@@ -1,5 +1,5 @@
-//! Statistics of groups through a whole queue, exact whenever they are counted: the notes of a run, the times of requests
-//! whichever thread reads them, and the group behind which another one waited.
+//! Statistics of groups through a whole queue, exact whenever they are counted: the notes of a run, the times of
+//! requests whichever thread reads them, and the group behind which another one waited.
 
 use crate::common;
 use crate::common::{assert_at_rest, config, replan, shape, ways};

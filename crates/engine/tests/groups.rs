@@ -1,6 +1,6 @@
 //! Groups: the limits of `io.max` under every scheduler, and the changes of the tree that schedulers are notified of.
-//! Ceilings are tested as an operator expects them: how a change affects waiting I/Os, and which I/Os wait for which. Under
-//! a policy that shares by group, waiting I/Os get scheduler tags by group (decision 0013).
+//! Ceilings are tested as an operator expects them: how a change affects waiting I/Os, and which I/Os wait for which.
+//! Under a policy that shares by group, waiting I/Os get scheduler tags by group (decision 0013).
 
 use crate::common::{Call, Calls, Handle, accesses, assert_at_rest, config, drain, replan, shape};
 use blkmq_core::{GroupId, GroupIndex, Instant, IoError, Limits, Nanos, Op, Owner};

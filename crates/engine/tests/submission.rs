@@ -1,5 +1,5 @@
-//! Plugs, merging and depths, seen from a submitter and a device (`spec/framework.md` sections 3, 5, 13).
-//! Payloads may be in several ranges of memory: counted, divided inside of a range, refused, merged and repeated by owner.
+//! Plugs, merging and depths, seen from a submitter and a device (`spec/framework.md` sections 3, 5, 13). Payloads may
+//! be in several ranges of memory: counted, divided inside of a range, refused, merged and repeated by owner.
 
 use crate::common;
 use crate::common::{

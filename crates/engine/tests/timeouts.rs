@@ -1,8 +1,8 @@
 //! Requests that time out, are retried, or are requeued by the device (`spec/framework.md` section 10, and section 16
 //! line 19), and the list of outstanding requests.
 //!
-//! Races are drawn from seeds in which completions, expiries, resets, requeues, refusals and retries coincide around the
-//! deadline, in virtual time: every I/O has one outcome, and the right one.
+//! Races are drawn from seeds in which completions, expiries, resets, requeues, refusals and retries coincide around
+//! the deadline, in virtual time: every I/O has one outcome, and the right one.
 //!
 //! A seed is a small queue with a few I/Os. Each attempt at the device ends at some nanosecond near its deadline, and
 //! the threads that poll are early, late or on time, so an answer comes just before the expiry, together with it, or

@@ -1,5 +1,5 @@
-//! Observers of a queue's policies and devices: a trace, the number of requests in the elevators and at the device over time,
-//! inversions, a log of the policies' calls.
+//! Observers of a queue's policies and devices: a trace, the number of requests in the elevators and at the device over
+//! time, inversions, a log of the policies' calls.
 //!
 //! They are inserted between the engine and its plug-ins when a queue is built, see the calls of a policy or the
 //! requests that a device gets and returns, and change nothing. Without observers no wrapper is inserted, so an

@@ -4,11 +4,11 @@
 //! broken. In the second no client submits; faults end, and every I/O must end too, without waiting longer than the
 //! times that the engine itself names.
 //!
-//! A failing run can be printed in one line and repeated ([`Replay`]), and shrunk: the same failure with fewer CPUs, fewer
-//! I/Os, and fewer features switched on. Shrinking tries one change after another and keeps it if the run still fails in the
-//! same way, beginning with those that make runs short. It ends when no change is left, or after a number of runs. The seed is
-//! part of the scenario: if a change makes the failure disappear, small seeds are tried with it, since another stream of I/Os
-//! may show the failure as well.
+//! A failing run can be printed in one line and repeated ([`Replay`]), and shrunk: the same failure with fewer CPUs,
+//! fewer I/Os, and fewer features switched on. Shrinking tries one change after another and keeps it if the run still
+//! fails in the same way, beginning with those that make runs short. It ends when no change is left, or after a number
+//! of runs. The seed is part of the scenario: if a change makes the failure disappear, small seeds are tried with it,
+//! since another stream of I/Os may show the failure as well.
 //!
 //! A [`Tally`] records the conditions that many runs reached, so that "passed" does not hide "was not tested".
 

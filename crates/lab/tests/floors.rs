@@ -248,7 +248,8 @@ const SECOND: u64 = 1_000_000_000;
 /// The time in which lent device time changes hands.
 const CHANGE: u64 = 10_000_000;
 
-/// A device, the requests that it may hold, its bytes a second, the I/Os of a tenant in flight, and the seconds of a run.
+/// A device, the requests that it may hold, its bytes a second, the I/Os of a tenant in flight, and the seconds of a
+/// run.
 #[derive(Clone, Copy)]
 struct Case {
     device: &'static str,

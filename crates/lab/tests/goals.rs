@@ -26,8 +26,8 @@ const MS: u64 = 1_000_000;
 const BEGINS: u64 = 10_000 * MS;
 const WINDOW: u64 = 1_000 * MS;
 
-/// A device, the goal on it in microseconds, the percent of their share that it takes from others at most, and the seconds of
-/// a run.
+/// A device, the goal on it in microseconds, the percent of their share that it takes from others at most, and the
+/// seconds of a run.
 #[derive(Clone, Copy)]
 struct Cell {
     device: &'static str,

@@ -430,8 +430,8 @@ fn with_turns_of_the_usual_length_shares_are_as_exact_as_these_allow() {
     }
 }
 
-/// Two groups of weight 100 and 300, each with a process that reads in order, one I/O at a time. Both are raised at first;
-/// with injection a disk of 15,000 revolutions read 35 MiB a second for them, and 203 without.
+/// Two groups of weight 100 and 300, each with a process that reads in order, one I/O at a time. Both are raised at
+/// first; with injection a disk of 15,000 revolutions read 35 MiB a second for them, and 203 without.
 #[test]
 fn sequential_readers_of_two_groups_lose_nothing_by_injection() {
     for device in

@@ -1,5 +1,5 @@
-//! A second implementation of the parser of requests and of their check, written from `docs/spec/nbd.md` and not from the
-//! code: byte by byte, in 128 bits, one rule after the other. The fuzz target `nbd_twins` uses it, too.
+//! A second implementation of the parser of requests and of their check, written from `docs/spec/nbd.md` and not from
+//! the code: byte by byte, in 128 bits, one rule after the other. The fuzz target `nbd_twins` uses it, too.
 
 use blkmq_nbd::{HeaderStyle, Terms};
 

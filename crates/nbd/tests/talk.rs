@@ -1,5 +1,6 @@
-//! A client and a server in one thread, with the bytes between them, and the exports of the servers under test; and bytes of
-//! the handshake made and read by hand, so that a fault of one half cannot be hidden by the same fault in the other.
+//! A client and a server in one thread, with the bytes between them, and the exports of the servers under test; and
+//! bytes of the handshake made and read by hand, so that a fault of one half cannot be hidden by the same fault in the
+//! other.
 
 use blkmq_nbd::client::{Goal, Plan};
 use blkmq_nbd::server::Config;

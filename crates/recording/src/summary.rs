@@ -1,5 +1,5 @@
-//! Statistics of a trace in bounded memory: rates, sizes, the mix, order, bursts, the working set and tenants. The number
-//! of distinct blocks is estimated in memory of fixed size.
+//! Statistics of a trace in bounded memory: rates, sizes, the mix, order, bursts, the working set and tenants. The
+//! number of distinct blocks is estimated in memory of fixed size.
 
 use crate::record::Record;
 use blkmq_core::{Histogram, Op};

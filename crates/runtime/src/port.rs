@@ -72,9 +72,9 @@ mod kernel {
 pub(crate) mod model {
     //! The model behind the port: where threads sleep, and the clock.
     //!
-    //! Time stands still while any thread is awake. When the last one goes to sleep, time jumps to the earliest time-out of
-    //! a sleeper; without one, shuttle reports a deadlock. So a time-out cannot hide a lost wake-up: a test compares the
-    //! [number of time-outs](World::timeouts) that ended a sleep with the number that its load needs.
+    //! Time stands still while any thread is awake. When the last one goes to sleep, time jumps to the earliest
+    //! time-out of a sleeper; without one, shuttle reports a deadlock. So a time-out cannot hide a lost wake-up: a test
+    //! compares the [number of time-outs](World::timeouts) that ended a sleep with the number that its load needs.
     //!
     //! A sleeper states its condition, and checks it again after each change that another thread announces. So the
     //! conditions can be the kernel's: whether a descriptor is readable.

@@ -2,8 +2,8 @@
 //! another, and clients that outlive their service.
 //!
 //! Some are regression tests. A client was woken on the thread that made it: in a queue without descriptors to watch, a
-//! client that had moved slept until something else woke its thread. A service that was dropped stopped the pump threads
-//! that its clients needed.
+//! client that had moved slept until something else woke its thread. A service that was dropped stopped the pump
+//! threads that its clients needed.
 
 use crate::common::{PUMPS, gate, null, read, until};
 use blkmq_core::{Buffer, Bytes, IoError, Op, Sectors};

@@ -1,8 +1,9 @@
 //! Endings: futures dropped at every stage, reactors dropped with I/Os in flight, panics. No payload is lost, freed
 //! twice, or freed while the device has it.
 //!
-//! A device that never answers holds up no call of a program: every call returns in bounded time, and reports the I/Os that
-//! have not ended. When a policy or a device panics, the clients that sleep are woken, and their payloads are returned.
+//! A device that never answers holds up no call of a program: every call returns in bounded time, and reports the I/Os
+//! that have not ended. When a policy or a device panics, the clients that sleep are woken, and their payloads are
+//! returned.
 
 use crate::common::{
     Counted, Drops, Keeper, POISON, PUMPS, Woken, block_on, gate, null, poll, read, until,

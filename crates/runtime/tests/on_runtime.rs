@@ -1,4 +1,5 @@
-//! Reactors whose turns are tasks of a tokio runtime: answers, endings of reactors and of runtimes, cancelling, permits.
+//! Reactors whose turns are tasks of a tokio runtime: answers, endings of reactors and of runtimes, cancelling,
+//! permits.
 
 #![cfg(target_os = "linux")]
 

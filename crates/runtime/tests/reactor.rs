@@ -1,6 +1,6 @@
-//! A reactor: its futures, on the tests' own executor and on tokio, under every scheduler, with and without pump threads;
-//! its callbacks, called in the order of completion, once each, and free to submit again; its permits; and I/Os that exceed
-//! the device's limits, which cost a credit for each of their parts.
+//! A reactor: its futures, on the tests' own executor and on tokio, under every scheduler, with and without pump
+//! threads; its callbacks, called in the order of completion, once each, and free to submit again; its permits; and
+//! I/Os that exceed the device's limits, which cost a credit for each of their parts.
 
 use crate::common::{
     POISON, PUMPS, Woken, block_on, gate, gate_of, gate_with, null, poll, read, until,

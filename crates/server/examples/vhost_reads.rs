@@ -1,8 +1,8 @@
 //! Reads of 4 KiB by the front end of a virtual disk: COUNT in total, in batches of DEPTH, the next batch when the
 //! previous one is answered.
 //!
-//! `cargo run --release -p blkmq-server --example vhost_reads -- SOCKET DEPTH COUNT`. `cargo xtask bench --instructions` counts
-//! the instructions of the server for them.
+//! `cargo run --release -p blkmq-server --example vhost_reads -- SOCKET DEPTH COUNT`. `cargo xtask bench
+//! --instructions` counts the instructions of the server for them.
 
 #[path = "../tests/guest.rs"]
 #[allow(dead_code, reason = "tests use the rest")]

@@ -1,5 +1,5 @@
-//! A table of a configuration file, whose keys are taken one by one. Any key left over is a fault, with the nearest name
-//! of the known ones. Each fault has its line and column.
+//! A table of a configuration file, whose keys are taken one by one. Any key left over is a fault, with the nearest
+//! name of the known ones. Each fault has its line and column.
 
 use crate::UsageError;
 use std::borrow::Cow;

@@ -1,9 +1,9 @@
 //! Elevator logs: every call of a policy and every answer, with times.
 //!
 //! An [`ElevatorLog`] is filled by observers beside policies, in real or in virtual time: a recorder writes down every
-//! call. It locks a mutex for each call. Only the reader of the log shares the mutex, and it comes after the recorder has
-//! gone, so that the lock is not contended. [`ElevatorLog::bytes`] encodes the log, and [`Log`] decodes it. The format is
-//! in `wire.rs`.
+//! call. It locks a mutex for each call. Only the reader of the log shares the mutex, and it comes after the recorder
+//! has gone, so that the lock is not contended. [`ElevatorLog::bytes`] encodes the log, and [`Log`] decodes it. The
+//! format is in `wire.rs`.
 
 mod wire;
 

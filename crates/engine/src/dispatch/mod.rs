@@ -1,8 +1,8 @@
 //! From an elevator to its devices: which thread runs an elevator or a pump, and the port that a device implements.
 //!
 //! Here is the engine of a queue: its elevators and pumps, each behind a gate, and the words that its threads share.
-//! `visit.rs` enters the gates for changes and ends of queues. Elevators and pumps are given only the shared words, so no
-//! code behind a gate can enter another one. Their duties, and wake-ups, are carried out here.
+//! `visit.rs` enters the gates for changes and ends of queues. Elevators and pumps are given only the shared words, so
+//! no code behind a gate can enter another one. Their duties, and wake-ups, are carried out here.
 //!
 //! The loops around a pass and a pump's turn are here too: which thread runs an elevator or a pump, for how long, and
 //! what work follows. A plug or a single I/O enters here. Nothing blocks. A caller runs the elevator and the pumps

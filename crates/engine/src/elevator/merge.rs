@@ -1,8 +1,9 @@
 //! Which I/Os may become one request: kinds, attributes and limits (`spec/framework.md` section 13), as pure functions
 //! of metadata; and [`MergeIndex`], which finds candidates. `elevator/merging.rs` merges.
 //!
-//! The index finds a held request by the sector at which it starts or ends. It is two hash tables over slots, chained by index: no allocation after creation, O(1) for each operation. The key
-//! is stored beside the links, so a miss reads only one bucket head.
+//! The index finds a held request by the sector at which it starts or ends. It is two hash tables over slots, chained
+//! by index: no allocation after creation, O(1) for each operation. The key is stored beside the links, so a miss reads
+//! only one bucket head.
 //!
 //! Most requests leave in the pass in which they arrive. So the newest requests are kept in a short list, and move to
 //! the tables only when the list is full. Two filters of 64 bits show that no request in the list touches a sector,

@@ -1,5 +1,5 @@
-//! The way of an I/O into an elevator: it merges in its submitter's [`Plug`], the private batch that no other thread sees
-//! (`spec/framework.md` section 5); in the elevator it merges, waits for a slot, or goes through a flush sequence.
+//! The way of an I/O into an elevator: it merges in its submitter's [`Plug`], the private batch that no other thread
+//! sees (`spec/framework.md` section 5); in the elevator it merges, waits for a slot, or goes through a flush sequence.
 //!
 //! Merging decides which held request an I/O joins, and how two held requests that meet are fused (`merge.rs` has the
 //! rules). I/Os wait for a slot by group as the [`Lobby`](crate::elevator::lobby::Lobby) decides.

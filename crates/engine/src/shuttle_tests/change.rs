@@ -1,5 +1,5 @@
-//! The queue is reconfigured, frozen and quiesced while clients use it (`reconfiguration.rs`): no I/O submitted in the meantime
-//! is stranded in the replaced queue.
+//! The queue is reconfigured, frozen and quiesced while clients use it (`reconfiguration.rs`): no I/O submitted in the
+//! meantime is stranded in the replaced queue.
 
 use super::replan;
 use super::world::World;

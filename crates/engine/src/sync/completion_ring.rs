@@ -339,8 +339,8 @@ mod model {
         tx.push(&[payload])
     }
 
-    /// Two senders, and a receiver that sleeps as soon as it may. The wake-up itself is left out: the model checks whether
-    /// a sender was told to wake the sleeping receiver.
+    /// Two senders, and a receiver that sleeps as soon as it may. The wake-up itself is left out: the model checks
+    /// whether a sender was told to wake the sleeping receiver.
     fn a_sleeper_is_woken(push: Push, park: Park) {
         loom::model(move || {
             let (tx, mut rx) = completion_ring(2);

@@ -237,7 +237,8 @@ mod model {
         });
     }
 
-    /// A receiver goes to sleep, unless it sees another version, while the queue is replaced and its sleepers are searched.
+    /// A receiver goes to sleep, unless it sees another version, while the queue is replaced and its sleepers are
+    /// searched.
     fn nobody_sleeps_in_the_old_queue(publish: fn(&Control)) {
         loom::model(move || {
             let (sender, mut receiver) = completion_ring(1);
@@ -280,7 +281,8 @@ mod model {
                     publish(&shared.0);
                 })
             };
-            // A loop, because loom does not run a load and an exchange of one thread between this load and the code below.
+            // A loop, because loom does not run a load and an exchange of one thread between this load and the code
+            // below.
             while shared.0.version() == OLD {
                 thread::yield_now();
             }
@@ -301,8 +303,8 @@ mod model {
         a_version_carries_its_queue(|control| control.0.version.store(NEW, Ordering::Relaxed));
     }
 
-    /// A write is made under a freeze. A submitter that then admits outside of a run, because the queue is open, must see
-    /// it.
+    /// A write is made under a freeze. A submitter that then admits outside of a run, because the queue is open, must
+    /// see it.
     fn who_finds_it_open_sees_what_was_done(thaw: fn(&Control)) {
         loom::model(move || {
             let shared = Arc::new((Control::new(), UnsafeCell::new(0)));

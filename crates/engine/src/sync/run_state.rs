@@ -406,8 +406,8 @@ mod tests {
         assert!(state.due(Instant::from_nanos(1)));
     }
 
-    /// Regression test: deadlines from 2^62 ns on became 2^62 - 1, which had passed. Each pass was due again immediately,
-    /// and asked the policy again, for ever.
+    /// Regression test: deadlines from 2^62 ns on became 2^62 - 1, which had passed. Each pass was due again
+    /// immediately, and asked the policy again, for ever.
     #[test]
     fn no_deadline_is_too_early_at_any_uptime() {
         for exponent in [10, 32, 54, 60, 61, 62, 63] {
@@ -503,8 +503,8 @@ mod tests {
 
 #[cfg(all(test, loom))]
 mod model {
-    //! R1 to R3 under every schedule and every outcome that the memory model allows. The loads of a pass are deliberately
-    //! relaxed, so that only the word's own ordering can make them right.
+    //! R1 to R3 under every schedule and every outcome that the memory model allows. The loads of a pass are
+    //! deliberately relaxed, so that only the word's own ordering can make them right.
 
     use super::super::{Arc, AtomicBool, AtomicU32};
     use super::*;
@@ -527,8 +527,8 @@ mod model {
         }
     }
 
-    /// Each of `threads` submitters leaves work `times` times, and continues when another thread runs; at the end no work
-    /// is left.
+    /// Each of `threads` submitters leaves work `times` times, and continues when another thread runs; at the end no
+    /// work is left.
     fn nothing_is_left_behind(threads: usize, times: u32, finish: Bool) {
         loom::model(move || {
             let staged: Box<[_]> = (0..threads).map(|_| AtomicU32::new(0)).collect();
@@ -576,8 +576,8 @@ mod model {
         });
     }
 
-    /// A runner hands over after each pass, and the thread responsible for the next pass begins it. All calls of the table
-    /// together.
+    /// A runner hands over after each pass, and the thread responsible for the next pass begins it. All calls of the
+    /// table together.
     #[test]
     fn loom_a_pump_and_two_kickers() {
         loom::model(|| {
@@ -618,8 +618,8 @@ mod model {
         });
     }
 
-    /// A word that another thread has queued, and one worker that begins. If a thread publishes and then kicks, that pass
-    /// sees the value, or a pass is due afterwards.
+    /// A word that another thread has queued, and one worker that begins. If a thread publishes and then kicks, that
+    /// pass sees the value, or a pass is due afterwards.
     fn a_kick_is_never_dropped_too_late(
         kick: fn(&RunState) -> Kick,
         begin: Bool,

@@ -830,8 +830,8 @@ mod model {
         });
     }
 
-    /// Two holders return the last tags, of different words, while three elevators wait, and each free wakes only one: the
-    /// last holder must notice that it is the last.
+    /// Two holders return the last tags, of different words, while three elevators wait, and each free wakes only one:
+    /// the last holder must notice that it is the last.
     fn everybody_is_woken_in_the_end(put: Put) {
         loom::model(move || {
             let set = Arc::new(TagSet::new(&TagSetShape::new(4, 3)));
@@ -870,8 +870,8 @@ mod model {
         });
     }
 
-    /// A folder that may take no number (its share is used up) holds the last free tag while the last put counts: the put
-    /// must not count that tag as in use.
+    /// A folder that may take no number (its share is used up) holds the last free tag while the last put counts: the
+    /// put must not count that tag as in use.
     fn a_fold_does_not_hide_the_last_free_tag(in_use: fn(&TagSet) -> bool) {
         loom::model(move || {
             let set = Arc::new(TagSet::new(&TagSetShape::new(2, 1)));

@@ -262,7 +262,8 @@ impl Scenario {
         GroupTree::of((1..=self.groups).map(group).collect()).expect("each is below an earlier one")
     }
 
-    /// The virtual CPUs in life number `life` of the machine, for a device with these limits and a queue with these groups.
+    /// The virtual CPUs in life number `life` of the machine, for a device with these limits and a queue with these
+    /// groups.
     #[must_use]
     pub fn plans(&self, limits: Limits, groups: &GroupTree, life: u32) -> Vec<Plan> {
         let mut ids = vec![GroupId::ROOT];

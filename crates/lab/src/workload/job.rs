@@ -38,8 +38,8 @@ pub struct Job {
     pub size: Option<Amount>,
     /// The file ends with `size`, as one that fio makes for the job does.
     pub ends_at_size: bool,
-    /// The length of the only file when the job begins, if it is one that threads make longer; `None`: it is as long as the
-    /// device.
+    /// The length of the only file when the job begins, if it is one that threads make longer; `None`: it is as long as
+    /// the device.
     pub found: Option<u64>,
     /// `io_size`: the bytes that a thread issues in one pass; `None` is `size`, and a share is one of `size`.
     pub io_size: Option<Amount>,
@@ -120,8 +120,8 @@ pub struct Job {
     pub ramp_time: Nanos,
     /// `startdelay`.
     pub startdelay: Nanos,
-    /// `fill_device`: a `size` beyond the end of the device is cut, and a write that finds no space ends the job without
-    /// an error.
+    /// `fill_device`: a `size` beyond the end of the device is cut, and a write that finds no space ends the job
+    /// without an error.
     pub fill_device: bool,
     /// `continue_on_error`: the failed I/Os that do not end the job.
     pub on_error: OnError,
@@ -147,7 +147,8 @@ pub struct Job {
     pub percentile_list: Vec<f64>,
     /// `write_bw_log` and its companions.
     pub logs: Logs,
-    /// A recording, whose I/Os each thread issues instead of drawing any: patterns, lengths and rates have no effect then.
+    /// A recording, whose I/Os each thread issues instead of drawing any: patterns, lengths and rates have no effect
+    /// then.
     pub tape: Option<Arc<Tape>>,
 }
 

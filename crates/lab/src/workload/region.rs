@@ -153,8 +153,8 @@ impl Job {
         Ok(Region { file: 0, start, size, room, asked })
     }
 
-    /// The first byte of thread `thread` in a file of `length` bytes. As in fio, a share is rounded up to the smallest block of
-    /// any direction.
+    /// The first byte of thread `thread` in a file of `length` bytes. As in fio, a share is rounded up to the smallest
+    /// block of any direction.
     fn start(&self, thread: u32, length: u64) -> u64 {
         let shares = [self.offset, self.offset_increment];
         let [offset, step] = shares.map(|amount| amount.bytes(length, 1));
@@ -166,8 +166,8 @@ impl Job {
         start.checked_next_multiple_of(smallest.max(1)).unwrap_or(start)
     }
 
-    /// The length of the file when thread `thread` of `threads` begins, which was `found` when the job began. As in fio, the
-    /// first thread begins first, and then the last one.
+    /// The length of the file when thread `thread` of `threads` begins, which was `found` when the job began. As in
+    /// fio, the first thread begins first, and then the last one.
     fn before(&self, thread: u32, threads: u32, found: u64) -> u64 {
         if thread == 0 {
             return found;
@@ -194,8 +194,8 @@ impl Job {
         }
     }
 
-    /// The length of a file of `found` bytes that is long enough for `threads` threads. As in fio, threads make it longer one
-    /// after the other, and each sees the end that the one before has left.
+    /// The length of a file of `found` bytes that is long enough for `threads` threads. As in fio, threads make it
+    /// longer one after the other, and each sees the end that the one before has left.
     #[must_use]
     pub fn extended(&self, threads: u32, found: u64) -> u64 {
         // Of several threads, the second one is the last to begin.
@@ -203,8 +203,8 @@ impl Job {
         self.after(last, self.before(last, threads, found))
     }
 
-    /// `size` in whole blocks of `granule` bytes. As in fio, the last block of a sequential job with one block size may end
-    /// beyond `size`, if the file is longer.
+    /// `size` in whole blocks of `granule` bytes. As in fio, the last block of a sequential job with one block size may
+    /// end beyond `size`, if the file is longer.
     fn whole_blocks(&self, size: u64, room: u64, granule: u64) -> u64 {
         if self.hole != 0 {
             // Places are no multiples of the block.
@@ -462,7 +462,8 @@ mod tests {
         assert!(job.regions(0, end - 1024).is_err());
     }
 
-    /// As with fio 3.33: the end of the last whole block was taken for that of the region, and a pass began again there.
+    /// As with fio 3.33: the end of the last whole block was taken for that of the region, and a pass began again
+    /// there.
     #[test]
     fn gaps_reach_to_the_end_of_the_region() {
         let job = Job {

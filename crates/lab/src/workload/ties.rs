@@ -232,8 +232,8 @@ impl OnError {
         (Self::All, "1"),
     ];
 
-    /// Returns whether a job continues behind an I/O of `direction` (`None` for a flush) that failed with `error`. As in
-    /// fio, only EIO and EILSEQ are forgiven.
+    /// Returns whether a job continues behind an I/O of `direction` (`None` for a flush) that failed with `error`. As
+    /// in fio, only EIO and EILSEQ are forgiven.
     #[must_use]
     pub fn forgives(self, direction: Option<Direction>, error: IoError) -> bool {
         let is_among = match self {

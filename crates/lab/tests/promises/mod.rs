@@ -236,8 +236,8 @@ fn crowds_of_tenants_have_their_weights() {
     }
 }
 
-/// Options of mclock for the capacity, with [`DIVIDED`] before them in some points, and the values of `inflight_usec` to try with
-/// them.
+/// Options of mclock for the capacity, with [`DIVIDED`] before them in some points, and the values of `inflight_usec`
+/// to try with them.
 type Told = (&'static str, &'static [u32]);
 
 /// Bounds set by hand for a row.

@@ -796,8 +796,8 @@ mod tests {
         let skipped = u64::from(MOST) + 1;
         let expected: Vec<u64> = (0..u64::from(MOST) + 3).filter(|n| *n != skipped).collect();
         assert_eq!(payloads, expected);
-        // Tickets of dropped futures are freed. Other tickets keep their answers for their futures, one of which is dropped
-        // here.
+        // Tickets of dropped futures are freed. Other tickets keep their answers for their futures, one of which is
+        // dropped here.
         assert_eq!(in_use(&inbox), MOST as usize + 1);
         inbox.forsake(tickets[1]);
         assert_eq!(in_use(&inbox), MOST as usize);

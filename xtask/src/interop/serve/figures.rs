@@ -328,8 +328,8 @@ pub(super) fn value(text: &str, series: &str) -> Result<f64> {
     text.lines().find_map(of).ok_or_else(|| format!("no {series}").into())
 }
 
-/// Every request of fio is counted once: in `blkmqctl stat` in all its forms, in the histograms and in the metrics. The times
-/// are between those of the device and those of the client.
+/// Every request of fio is counted once: in `blkmqctl stat` in all its forms, in the histograms and in the metrics. The
+/// times are between those of the device and those of the client.
 pub(in crate::interop) fn counted() -> Result<Outcome> {
     let server = serve("serve-counts")?;
     let mut longest = 0;

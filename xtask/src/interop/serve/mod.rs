@@ -334,8 +334,8 @@ pub(super) fn started() -> Result<Outcome> {
     }
 }
 
-/// nbdinfo sees TLS, nbdcopy copies 1 GiB through it with one connection and with four, and a client without TLS or without a
-/// certificate gets nothing.
+/// nbdinfo sees TLS, nbdcopy copies 1 GiB through it with one connection and with four, and a client without TLS or
+/// without a certificate gets nothing.
 pub(super) fn tls() -> Result<Outcome> {
     // openssl does not accept --version.
     if Cmd::new("openssl version").quiet_code().is_err() {

@@ -374,7 +374,8 @@ mod tests {
         assert_eq!(job.io_unit(), 16384, "it does not trim");
     }
 
-    /// Regression test: a write of 6 KiB behind a gap of 8 KiB lay across two blocks of verification, and the thread panicked.
+    /// Regression test: a write of 6 KiB behind a gap of 8 KiB lay across two blocks of verification, and the thread
+    /// panicked.
     #[test]
     fn the_unit_divides_gaps() {
         let mut job = job(Rw::Write, Verify::new(Method::Null));
