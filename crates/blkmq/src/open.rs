@@ -479,6 +479,7 @@ mod tests {
     use super::*;
     use blkmq_buf::AlignedBuf;
     use blkmq_core::Sectors;
+    use blkmq_device::registry::{self, Argument};
 
     fn refusal(text: &str) -> String {
         open(text).expect_err(text).to_string()
@@ -486,13 +487,17 @@ mod tests {
 
     #[test]
     fn every_device_is_a_name_away() {
-        for name in ["null", "memory", "disk", "flash", "cloud"] {
+        let innermost = registry::ALL.iter().filter(|it| it.argument == Argument::None);
+        for name in innermost.map(|it| it.name) {
             let device = open(name).expect(name);
             let config = BlockDevice::<AlignedBuf>::config(&device).expect(name);
             assert_eq!(config.queues.len(), usize::from(device.shape().hw_queues));
         }
         assert_eq!(open("memory,size=2").expect("memory").bytes(), 2 << 20);
-        assert!(refusal("zram").contains("accepted: null, memory, disk, flash, cloud, faults"));
+        let names = Vec::from_iter(registry::ALL.iter().map(|it| it.name));
+        assert!(refusal("zram").contains(&format!("accepted: {}", names.join(", "))));
+        let models = FEATURES.iter().find(|it| it.0 == "models").expect("it is in the list");
+        assert_eq!(models.2, names, "FEATURES names the devices of the registry");
         assert!(refusal("null,fast=1").contains("no parameter 'fast'"));
     }
 

@@ -373,8 +373,6 @@ fn scheduler(text: &str) -> Result<SchedulerChoice, UsageError> {
 
 /// All schedulers, as `--scheduler` lists them.
 const SCHEDULERS: &str = "none,mq-deadline,kyber,bfq,mclock";
-/// Models with an adjustable size.
-const SIZED: [&str; 4] = ["null", "disk", "flash", "cloud"];
 
 /// The options of a replay that do not apply to elevator logs.
 fn trace_options() -> Vec<Arg> {
@@ -558,7 +556,11 @@ fn sized(device: &str, bytes: u64) -> String {
     let name = device.split(',').next().unwrap_or_default();
     let has_size =
         device.split(',').skip(1).any(|it| it.starts_with("size=") || it.starts_with("gb="));
-    if SIZED.contains(&name) && !has_size {
+    let is_sized = registry::find(name).is_some_and(|factory| {
+        // A device that stores takes memory, as much as its user chooses.
+        factory.name != "memory" && factory.parameters.iter().any(|it| it.name == "size")
+    });
+    if is_sized && !has_size {
         format!("{device},size={}", bytes.div_ceil(1 << 20).max(1024))
     } else {
         device.into()

@@ -405,21 +405,24 @@ fn inside(description: &str) -> (&str, &str) {
 const LOAD: &str = "--rw=randread --bs=4k --iodepth=32";
 /// The MiB of each tenant's region on the model.
 const SIZE: usize = 64;
-/// The models with service times. On other models, virtual time would not advance for a tenant that always has I/Os
-/// waiting.
-const MODELS: [&str; 3] = ["disk", "flash", "cloud"];
+/// Returns whether the device called `name` is a model with service times. On others, virtual time would not advance for
+/// a tenant that always has I/Os waiting.
+fn takes_time(name: &str) -> bool {
+    blkmq::device(name).is_ok_and(|device| device.is_model())
+}
 
 /// Parses the model given to `--simulate`; empty if none is given. `blkmq sim` checks its parameters.
 ///
 /// # Errors
 /// If `text` is not a model, or is a model without service times.
 fn model(text: &str) -> Result<String, UsageError> {
-    if text.is_empty() || MODELS.contains(&kind(text)) {
+    if text.is_empty() || takes_time(kind(text)) {
         return Ok(text.to_owned());
     }
+    let models = blkmq::device_names().filter(|name| takes_time(name));
     Err(UsageError::new(format!(
         "'{text}' is no model that takes time; accepted: {}, with parameters behind commas",
-        MODELS.join(", ")
+        Vec::from_iter(models).join(", ")
     )))
 }
 
@@ -435,7 +438,7 @@ fn kind(device: &str) -> &str {
 fn commands(path: &str, wanted: &Wanted, model: Option<&str>) -> Result<String, Vec<String>> {
     let (mut text, mut faults) = (String::new(), Vec::new());
     for (at, disk) in wanted.disks.iter().enumerate() {
-        let own = MODELS.contains(&kind(&disk.device)).then_some(disk.device.as_str());
+        let own = takes_time(kind(&disk.device)).then_some(disk.device.as_str());
         let Some(device) = own.or(model) else {
             faults.push(format!(
                 "device '{}' is no model that takes time; accepted: --simulate=MODEL, such as flash,preset=nvme-client, or cloud",

@@ -4,8 +4,8 @@
 //! magnitude, and most features are off in most runs.
 //!
 //! A device consists of its kind, its parameters, and the faults in or around it. Parameters are drawn by name, for
-//! every device that has them, since devices share the names of null_blk. To add a device, enter its name in
-//! [`DEVICES`]; its other parameters stay at their defaults, or at the values given there.
+//! every device that has them, since devices share the names of null_blk. Every device of the registry is drawn; its
+//! other parameters stay at their defaults, or at the values in [`ALWAYS`].
 
 use crate::scenario::{BEGINS, Bounds, Load, MACHINE, Pattern, STATS};
 use crate::{Caught, Costs, Habits, Meddling, Permille, PowerCuts, Scenario, policies};
@@ -257,10 +257,22 @@ fn load(dice: &mut Dice, stores: bool) -> Load {
     }
 }
 
-/// The devices to draw from, by their names in the registry, each with a frequency equal to its number of entries.
-/// Parameters behind a comma are always set, as in `NAME,size=64`.
-const DEVICES: &[&str] =
-    &["null", "null", "null", "null", "memory", "memory", "disk", "flash,size=1", "cloud"];
+/// The devices that are drawn more often than others, and how often.
+const FREQUENT: [(&str, usize); 2] = [("null", 4), ("memory", 2)];
+
+/// Parameters that are always set.
+const ALWAYS: [(&str, &str); 1] = [("flash", "size=1")];
+
+/// The description of a drawn device of the registry, without drawn parameters.
+fn kind(dice: &mut Dice) -> String {
+    let innermost = registry::ALL.iter().filter(|it| it.argument == registry::Argument::None);
+    let often = |name| FREQUENT.iter().find(|it| it.0 == name).map_or(1, |it| it.1);
+    let names: Vec<&str> =
+        innermost.flat_map(|it| std::iter::repeat_n(it.name, often(it.name))).collect();
+    let name = dice.among(&names);
+    let always = ALWAYS.iter().filter(|it| it.0 == name);
+    always.fold(name.to_owned(), |text, (_, pair)| format!("{text},{pair}"))
+}
 
 /// The most failures of one fault point of one hardware queue. They end, so every I/O must end.
 const FAULTS: u64 = 60;
@@ -304,7 +316,7 @@ fn pair(text: &mut String, name: &str, value: impl std::fmt::Display) {
 }
 
 fn device(dice: &mut Dice) -> Drawn {
-    let mut text = dice.among(DEVICES).to_owned();
+    let mut text = kind(dice);
     let name = text.split(',').next().unwrap_or_default();
     let factory = registry::find(name).expect("drawn devices are in the registry");
     let has = |name: &str| factory.parameters.iter().any(|parameter| parameter.name == name);

@@ -10,6 +10,7 @@ use blkmq_core::{Class, IoMeta, IoPrio, Nanos, Op, Owner, Rng};
 use blkmq_sched::testkit::{Driver, Event, LocalEnv, Script, Step, conformance};
 use blkmq_sched::{At, Factory, Options, PLUG, Pick, Shape, registry};
 use std::fmt::Debug;
+use std::thread;
 
 /// Set to a seed to run only that one.
 const ONE_SEED: Option<u64> = None;
@@ -110,45 +111,22 @@ fn alone_in(driver: &mut Driver, meta: IoMeta) -> Event {
     driver.admit(&[meta]).first().map_or(Event::Quiet, |pick| Event::Picked(*pick))
 }
 
-/// The policies with a test below. A filter for one of these names compares that policy alone.
-const COMPARED: [&str; 5] = ["none", "mq-deadline", "kyber", "bfq", "mclock"];
-
-fn decides_as_its_twin_does(policy: &str) {
-    let factory = registry::find(policy).expect("it is registered");
+fn decides_as_its_twin_does(factory: &Factory) {
     let seeds = ONE_SEED.map_or(0..SEEDS, |seed| seed..seed + 1);
     let issued: u32 = seeds.clone().map(|seed| compare(factory, seed).0).sum();
-    assert!(u64::from(issued) > 100 * (seeds.end - seeds.start), "{issued} picks prove little");
+    let name = factory.name;
+    assert!(u64::from(issued) > 100 * (seeds.end - seeds.start), "{name}: {issued} picks are few");
 }
 
+/// Every policy at the same time, each on a thread of its own, which bears its name.
 #[test]
-fn every_policy_is_compared() {
-    let registered: Vec<&str> = registry::ALL.iter().map(|factory| factory.name).collect();
-    assert_eq!(registered, COMPARED);
-}
-
-#[test]
-fn none_decides_as_its_twin_does() {
-    decides_as_its_twin_does("none");
-}
-
-#[test]
-fn mq_deadline_decides_as_its_twin_does() {
-    decides_as_its_twin_does("mq-deadline");
-}
-
-#[test]
-fn kyber_decides_as_its_twin_does() {
-    decides_as_its_twin_does("kyber");
-}
-
-#[test]
-fn bfq_decides_as_its_twin_does() {
-    decides_as_its_twin_does("bfq");
-}
-
-#[test]
-fn mclock_decides_as_its_twin_does() {
-    decides_as_its_twin_does("mclock");
+fn every_policy_decides_as_its_twin_does() {
+    thread::scope(|scope| {
+        for factory in registry::ALL {
+            let one = thread::Builder::new().name(factory.name.into());
+            one.spawn_scoped(scope, || decides_as_its_twin_does(factory)).expect("a few threads");
+        }
+    });
 }
 
 #[test]

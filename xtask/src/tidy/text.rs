@@ -15,7 +15,7 @@
 //! its path in `docs`, with or without `section N` behind it, and a page of `docs/decisions` as `decision N`. A capital
 //! D with a number is not a valid citation. A word in backticks counts as a path if it ends in a known extension, or if
 //! it has a slash and its first part is a folder of the workspace or of `crates/`. It may leave out leading folders:
-//! `engine/src/lib.rs` and `registry.rs` are found in any folder. `NAME` stands for any name. A policy or device is one
+//! `engine/src/lib.rs` and `none.rs` are found in any folder. `NAME` stands for any name. A policy or device is one
 //! file, one page and one registry line; the last rule finds the line without a page.
 
 use super::{File, Finding, Tree};
@@ -317,7 +317,7 @@ const CRATES: [&str; 2] = ["sched", "device"];
 /// Finds registry lines without a page.
 pub(super) fn check_pages(tree: &Tree, out: &mut Vec<Finding>) {
     for krate in CRATES {
-        if let Some(registry) = tree.file(&format!("crates/{krate}/src/registry.rs")) {
+        if let Some(registry) = tree.file(&format!("crates/{krate}/src/lib.rs")) {
             check_registry(tree, krate, registry, out);
         }
     }
@@ -605,7 +605,7 @@ mod tests {
         ("crates/sched/src/late/mod.rs", "// name: \"x\"\nconst F: X = X { name: \"so-late\" };\n");
 
     fn page_findings(files: &[(&str, &str)]) -> Vec<String> {
-        let all = [&[("crates/sched/src/registry.rs", REGISTRY)], files].concat();
+        let all = [&[("crates/sched/src/lib.rs", REGISTRY)], files].concat();
         let mut out = Vec::new();
         check_pages(&Tree::of(&all), &mut out);
         out.iter().map(ToString::to_string).collect()
@@ -639,7 +639,7 @@ mod tests {
 
     #[test]
     fn a_registry_that_cannot_be_read_is_found() {
-        let tree = Tree::of(&[("crates/device/src/registry.rs", "//! x\n")]);
+        let tree = Tree::of(&[("crates/device/src/lib.rs", "//! x\n")]);
         let mut out = Vec::new();
         check_pages(&tree, &mut out);
         assert_eq!(out.len(), 1);
