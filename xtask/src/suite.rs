@@ -248,7 +248,7 @@ const MIRI_ONCE: &[&Suite] = &[
     &Suite {
         name: "engine, its tables",
         package: "-p blkmq-engine --lib",
-        filter: "slots:: sync:: merge::",
+        filter: "slots:: sync:: over_random_histories is_not_removed one_of_the_newest",
         left_out: &[
             ("laps_wrap_around", "131072 entries"),
             ("evenly_filled", "takes minutes"),
