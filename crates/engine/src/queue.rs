@@ -226,16 +226,13 @@ impl<P: Send + 'static> Queue<P> {
         for shard in &q.hub.shards {
             if let Some(mut runner) = q.enter_elevator(shard) {
                 // If the elevator waited for no completion, the policy has not been notified of the last ones.
-                if runner.take_returns(&q.hub, shard) {
+                if runner.take_returns_early(&q.hub, shard) {
                     let _ = q.gate(shard).kick();
                 }
                 let mut wakes = Vec::new();
                 q.carry_out(q.gate(shard), &mut runner.duties, &mut wakes);
                 let mut notes = runner.elevator.env.leftover_notes();
-                #[cfg(feature = "compare")]
-                runner.publish(shard);
-                drop(runner);
-                q.wake(&wakes);
+                q.leave_elevator(shard, runner, &wakes);
                 q.hub.lasting.ledger.count(&mut notes);
             }
         }

@@ -142,17 +142,48 @@ impl<P: Send> Engine<P> {
         let mut runner = (0..TRIES).find_map(enter)?;
         let wakes = self.learn(shard, &mut runner);
         let seen = look(&mut runner);
-        #[cfg(feature = "compare")]
-        runner.publish(shard);
-        drop(runner);
-        self.wake(&wakes);
+        self.leave_elevator(shard, runner, &wakes);
         Some(seen)
+    }
+
+    /// Releases an elevator that was entered for something other than a pass, wakes the submitters of `wakes`, and has
+    /// a thread do the work that became due in the meantime: a submitter that found this thread inside may have fallen
+    /// asleep since, and the pass that it left to this thread is owed.
+    pub(crate) fn leave_elevator(
+        &self,
+        shard: &Shard,
+        runner: Entered<'_, Runner>,
+        wakes: &[SubmitterId],
+    ) {
+        #[cfg(feature = "compare")]
+        let runner = {
+            let mut runner = runner;
+            runner.publish(shard);
+            runner
+        };
+        drop(runner);
+        self.wake(wakes);
+        self.hand_on(shard);
+    }
+
+    /// Has other threads do the work that is due in `shard`, for a thread that was inside its elevator or a pump and
+    /// does not do it.
+    fn hand_on(&self, shard: &Shard) {
+        if planted::is(Planted::LeavesAVisitInSilence) {
+            return;
+        }
+        if self.hub.lasting.pump_mode == PumpMode::Thread {
+            let due = |hw: &HwQueue| self.pump_gate(*hw).due(Instant::ZERO);
+            let hws = shard.hws().map(HwQueue);
+            hws.filter(due).for_each(|hw| self.hub.lasting.host.wake_pump(hw));
+        }
+        self.wake_successor(shard, HwQueue(shard.first_hw));
     }
 
     /// Notifies the policy of the last completions, which no pass has reported if the elevator waited for none. Returns
     /// the submitters to wake after the elevator has been released.
     fn learn(&self, shard: &Shard, runner: &mut Runner) -> Vec<SubmitterId> {
-        if runner.take_returns(&self.hub, shard) {
+        if runner.take_returns_early(&self.hub, shard) {
             let _ = self.gate(shard).kick();
         }
         let mut wakes = Vec::new();
@@ -165,10 +196,7 @@ impl<P: Send> Engine<P> {
         for shard in &self.hub.shards {
             let Some(mut runner) = self.enter_elevator(shard) else { continue };
             let wakes = self.learn(shard, &mut runner);
-            #[cfg(feature = "compare")]
-            runner.publish(shard);
-            drop(runner);
-            self.wake(&wakes);
+            self.leave_elevator(shard, runner, &wakes);
         }
     }
 }
@@ -303,7 +331,7 @@ impl<P: Send> Engine<P> {
         let Some(mut runner) = self.unless_busy(self.gate(shard)) else { return };
         let below: Vec<Below> = shard.hws().map(HwQueue).filter_map(|hw| self.below(hw)).collect();
         // Frees the slots of ended requests, which would otherwise look unfinished.
-        if runner.take_returns(&self.hub, shard) {
+        if runner.take_returns_early(&self.hub, shard) {
             let _ = self.gate(shard).kick();
         }
         let lobby = runner.elevator.lobby();
@@ -330,6 +358,8 @@ impl<P: Send> Engine<P> {
             }
             found.push(one);
         }
+        drop(runner);
+        self.hand_on(shard);
     }
 
     /// The state that the pump of `hw` knows; `None` if the pump is busy.
@@ -356,7 +386,7 @@ impl<P: Send> Engine<P> {
         for shard in &self.hub.shards {
             let mut runner = self.enter_elevator(shard)?;
             // If the elevator waited for no completion, the last ones have kicked no runner.
-            runner.take_returns(&self.hub, shard);
+            runner.take_returns_early(&self.hub, shard);
             self.carry_out(self.gate(shard), &mut runner.duties, wakes);
             if runner.elevator.held() > 0 {
                 // In the next pass, a policy that idles sees that no more I/O comes, and continues.

@@ -257,6 +257,14 @@ impl Runner {
         freed
     }
 
+    /// Like [`take_returns`](Self::take_returns), outside of a pass: the next pass finds nothing returned, and has to try
+    /// the I/Os that wait for a slot all the same.
+    pub(crate) fn take_returns_early<P>(&mut self, hub: &Hub<P>, shard: &Shard) -> bool {
+        let freed = self.take_returns(hub, shard);
+        self.retry_blocked |= freed && !planted::is(Planted::ForgetsFreedSlots);
+        freed
+    }
+
     /// Like [`take_returns`](Self::take_returns), but visits only lanes with returned requests: there are as many lanes
     /// as submitters.
     #[inline(never)]

@@ -7,7 +7,7 @@ use crate::planted::Planted;
 use crate::shuttle_tests::world::Script;
 use crate::shuttle_tests::{Client, Meddle, Model, max};
 use crate::{Access, InsertMode, Modes, Plan, PumpMode, Queue};
-use blkmq_core::Nanos;
+use blkmq_core::{GroupId, Nanos};
 use blkmq_sched::{Scope, deadline, none};
 
 const CLIENTS: &[Client] = &[Client::new(4, 2, 1), Client::new(3, 1, 1)];
@@ -80,6 +80,15 @@ fn give_up(queue: &Queue<u64>, world: &World) {
     }
 }
 
+/// Reads what only the holder of an elevator or a pump knows, and does no other work.
+fn look(queue: &Queue<u64>, world: &World) {
+    for _ in 0..2 {
+        let _ = queue.outstanding(world.now(), 8);
+        let _ = queue.group_io(GroupId::ROOT);
+        pause(world);
+    }
+}
+
 const fn model(seed: u64, meddle: Meddle) -> Model {
     Model { meddle: Some(meddle), most_time: MOST_TIME, ..Model::new(seed, CLIENTS) }
 }
@@ -113,6 +122,30 @@ fn shuttle_a_queue_with_parked_requests_is_rebuilt_frozen_and_quiesced() {
 #[test]
 fn shuttle_a_queue_gets_an_elevator_for_each_hardware_queue() {
     Model { hw_queues: 2, ..model(85, other_scope) }.check();
+}
+
+#[test]
+fn shuttle_a_queue_is_looked_at() {
+    model(97, look).check();
+    Model { device: Script::LATER, ..model(98, look) }.check();
+    Model { pump: PumpMode::Thread, ..model(99, look) }.check();
+}
+
+/// Regression test: the reader found the elevator idle, a client came in the meantime, left its request to the thread
+/// inside and fell asleep, and the reader left.
+#[test]
+#[should_panic(expected = "nobody will ever be woken")]
+fn shuttle_planted_a_reader_that_leaves_in_silence() {
+    let planted = Some(Planted::LeavesAVisitInSilence);
+    Model { planted, schedules: 20_000, ..model(97, look) }.check();
+}
+
+/// Regression test: the reader took the slots back for which I/Os waited, and no pass tried these again.
+#[test]
+#[should_panic(expected = "nobody will ever be woken")]
+fn shuttle_planted_a_reader_that_tells_no_pass_of_freed_slots() {
+    let planted = Some(Planted::ForgetsFreedSlots);
+    Model { planted, schedules: 20_000, ..model(97, look) }.check();
 }
 
 /// Each I/O but the first waits for a millisecond or more, until the limit is lifted.
