@@ -602,7 +602,11 @@ impl<P: Payload> DeviceQueue<P> for Checked<P> {
                 self.named.set(None);
             }
             Enqueued::Done(rq, _) | Enqueued::Busy(rq, _) => {
-                assert_eq!((rq.tag(), rq.sector()), (tag, sector), "another request came back");
+                assert_eq!(
+                    (rq.tag(), rq.sector()),
+                    (tag, sector),
+                    "the device returned another request"
+                );
             }
         }
         if let Enqueued::Busy(_, why) = answer {
@@ -656,7 +660,7 @@ impl<P: Payload> DeviceQueue<P> for Checked<P> {
         assert!(held.resets <= MOST_RESETS, "holds {all} requests for ever");
         let answer = self.inner.timed_out(now, tag);
         if let Expiry::Done(rq, _) = &answer {
-            assert_eq!(rq.tag(), tag, "another request came back");
+            assert_eq!(rq.tag(), tag, "the device returned another request");
             self.give_back(rq);
         }
         self.progress.set(true);
@@ -672,7 +676,11 @@ impl<P: Payload> DeviceQueue<P> for Checked<P> {
         self.named.set(named);
         let offered = self.offered.replace(false);
         for (tag, held) in &self.held {
-            assert!(held.deadline > self.now, "tag {} has timed out, and nobody asked", tag.0);
+            assert!(
+                held.deadline > self.now,
+                "tag {} has timed out, and the device was not asked",
+                tag.0
+            );
         }
         let never = named == Some(Instant::MAX);
         let promised = !self.held.is_empty() || named.is_some() && !never;

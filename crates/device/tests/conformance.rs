@@ -369,14 +369,14 @@ fn a_time_that_is_not_kept_is_seen() {
 }
 
 #[test]
-#[should_panic(expected = "another request came back")]
+#[should_panic(expected = "the device returned another request")]
 fn a_swapped_request_is_seen() {
     let (shape, queues) = faulty(Bug::Swaps);
     contract::conformance(shape, queues, 1);
 }
 
 #[test]
-#[should_panic(expected = "another request came back")]
+#[should_panic(expected = "the device returned another request")]
 fn a_wrong_answer_to_a_timeout_is_seen() {
     let (shape, queues) = faulty(Bug::SwapsExpired);
     contract::conformance(shape, queues, 1);

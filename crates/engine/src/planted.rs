@@ -34,8 +34,7 @@ pub(crate) enum Planted {
     LeavesPasses,
     /// A submitter leaves and wakes no other one for the work that it alone would have come back for.
     ForgetsToWakeSuccessor,
-    /// A thread that has read from an elevator or a pump leaves the work that came in the meantime, and wakes no thread
-    /// for it.
+    /// A thread that has read from an elevator leaves the work that came in the meantime, and wakes no thread for it.
     LeavesAVisitInSilence,
     /// A thread that is not about to make a pass takes slots back, and the next pass does not know of them.
     ForgetsFreedSlots,

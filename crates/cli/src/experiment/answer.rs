@@ -47,7 +47,7 @@ pub struct Metric {
 pub enum Verdict {
     /// Too few pairs for one.
     TooFew,
-    /// None that matters.
+    /// No relevant difference.
     NoDifference,
     /// Larger than the baseline.
     Higher,

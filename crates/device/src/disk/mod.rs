@@ -482,7 +482,7 @@ mod tests {
             let mut bench = Bench::new("");
             let tag = bench.write(1_000_000..1_000_128);
             bench.until(tag);
-            assert_eq!(bench.drive.next_event(), Instant::MAX, "nobody waits for that");
+            assert_eq!(bench.drive.next_event(), Instant::MAX, "an idle disk announces no event");
             bench.pause(idle);
             let tag = bench.flush();
             assert_eq!(bench.until(tag) == 50_000, is_clean, "after {idle}");
@@ -712,7 +712,10 @@ mod tests {
         for text in ["", "preset=sas15k", "reorder=0,segments=2", &format!("{EVERYTHING}1")] {
             let once = run(text, 7, false);
             assert!(once == run(text, 7, false), "{text}: not repeatable");
-            assert!(once == run(text, 7, true), "{text}: it matters how often it is told the time");
+            assert!(
+                once == run(text, 7, true),
+                "{text}: the result depends on the number of clock updates"
+            );
         }
         let [one, two] = [1, 2].map(|seed| run(&format!("{EVERYTHING}{seed}"), 7, false));
         assert!(one != two, "the seed has no effect");

@@ -5,7 +5,7 @@
 //! no code behind a gate can enter another one. Their duties, and wake-ups, are carried out here.
 //!
 //! The loops around a pass and a pump's turn are here too: which thread runs an elevator or a pump, for how long, and
-//! what work follows. A plug or a single I/O enters here. Nothing blocks. A caller runs the elevator and the pumps
+//! what work follows. A plug or a single I/O enters here. No call blocks. A caller runs the elevator and the pumps
 //! inline until no work is due or it has done its share (decision 0002). The run states then keep the work that is
 //! still due, for the next caller that submits, polls or waits; a parked submitter is woken for it.
 

@@ -163,21 +163,9 @@ impl<P: Send> Engine<P> {
         };
         drop(runner);
         self.wake(wakes);
-        self.hand_on(shard);
-    }
-
-    /// Has other threads do the work that is due in `shard`, for a thread that was inside its elevator or a pump and
-    /// does not do it.
-    fn hand_on(&self, shard: &Shard) {
-        if planted::is(Planted::LeavesAVisitInSilence) {
-            return;
+        if !planted::is(Planted::LeavesAVisitInSilence) {
+            self.wake_successor(shard, HwQueue(shard.first_hw));
         }
-        if self.hub.lasting.pump_mode == PumpMode::Thread {
-            let due = |hw: &HwQueue| self.pump_gate(*hw).due(Instant::ZERO);
-            let hws = shard.hws().map(HwQueue);
-            hws.filter(due).for_each(|hw| self.hub.lasting.host.wake_pump(hw));
-        }
-        self.wake_successor(shard, HwQueue(shard.first_hw));
     }
 
     /// Notifies the policy of the last completions, which no pass has reported if the elevator waited for none. Returns
@@ -358,8 +346,6 @@ impl<P: Send> Engine<P> {
             }
             found.push(one);
         }
-        drop(runner);
-        self.hand_on(shard);
     }
 
     /// The state that the pump of `hw` knows; `None` if the pump is busy.

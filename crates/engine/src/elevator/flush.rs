@@ -477,7 +477,7 @@ mod tests {
         let mut f = queues();
         let since = T0 + Nanos::from_millis(7);
         enter(&mut f, 0, POST);
-        assert_eq!(f.deadline(HW), None, "nobody is pending");
+        assert_eq!(f.deadline(HW), None, "no flush is pending");
         assert!(!f.enter(since, HW, rq(1), BARE));
         assert!(!f.enter(since + Nanos::from_secs(3), HW, rq(2), BARE), "the oldest counts");
         let due = since + PENDING_AGE;

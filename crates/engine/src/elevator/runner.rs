@@ -26,7 +26,7 @@
 //! | issued, or on its way back | none |
 //!
 //! A cancelled I/O ends with [`IoError::CANCELLED`] and is counted where it was. No pass keeps an ask for later, so
-//! none can be lost when a queue is rebuilt: unanswered asks go to the new queue with the staging.
+//! a rebuilt queue loses no ask: unanswered asks go to the new queue with the staging.
 //!
 //! *Invariant: an ask is for an I/O that was pushed before it.* A cookie may be used again as soon as it has been
 //! returned, while the ask may still be on its way. So the ask has the place in the staging ring at which it was made.

@@ -300,7 +300,7 @@ impl IoMax {
         self.rates().iter().any(Option::is_some)
     }
 
-    /// These limits with the changes in `text`: pairs like `rbps=1048576 wiops=max burst=2.5`, separated by spaces.
+    /// Returns the limits with the changes in `text`: pairs like `rbps=1048576 wiops=max burst=2.5`, separated by spaces.
     ///
     /// # Errors
     /// For the first word that is not such a pair.

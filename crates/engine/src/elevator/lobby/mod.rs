@@ -420,7 +420,7 @@ mod tests {
     fn give_out(tree: &mut Tree, slots: u32) -> BTreeMap<u16, u32> {
         let mut given = BTreeMap::new();
         for _ in 0..slots {
-            let node = tree.next().expect("somebody waits");
+            let node = tree.next().expect("a group has waiting I/Os");
             tree.charge(node);
             *given.entry(node).or_default() += 1;
         }
@@ -526,7 +526,7 @@ mod tests {
             if round % 2 == 0 {
                 tree.leave(one);
             }
-            let node = tree.next().expect("somebody waits");
+            let node = tree.next().expect("a group has waiting I/Os");
             tree.charge(node);
             *given.entry(node).or_default() += 1;
             tree.resume(one);
