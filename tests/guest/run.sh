@@ -68,7 +68,8 @@ esac
 cp "$(command -v busybox)" "$root/bin"
 for program in nbd-client mkfs.ext4 e2fsck $programs; do
     path=$(PATH=$PATH:/sbin:/usr/sbin command -v "$program")
-    cp -L "$path" "$root/bin"
+    # The line tables of two programs would fill the half of the guest's memory that an initramfs may have.
+    strip --strip-debug "$(realpath "$path")" -o "$root/bin/$(basename "$path")" || cp -L "$path" "$root/bin"
     for library in $(ldd "$path" | grep -o '/[^ ]*'); do
         mkdir -p "$root$(dirname "$library")"
         cp -L -n "$library" "$root$library"
