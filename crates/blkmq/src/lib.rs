@@ -148,9 +148,6 @@
 //! is meant for `[dev-dependencies]`.
 //!
 //! `tokio`: reactors whose turns are tasks of a tokio runtime (`Service::reactor_on`), on Linux.
-//!
-//! `compare`: elevators behind locks, as in the kernel and in patches proposed for it (`Access`, `Modes`), and hooks
-//! that delay a thread in virtual time. For measurements; a program that does I/O does not need it.
 
 #![forbid(unsafe_code)]
 
@@ -198,18 +195,15 @@ pub use blkmq_core::{
 };
 #[doc(inline)]
 pub use blkmq_engine::{
-    AUTO, AutoChoice, AutoReason, BioTable, BlockDevice, Burst, Busy, Change, ChangeError,
+    AUTO, Access, AutoChoice, AutoReason, BioTable, BlockDevice, Burst, Busy, Change, ChangeError,
     Completion, Config, ConfigError, ConfigNote, DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues,
     DeviceShape, EditError, Enqueued, Expiry, Finished, FloorsError, Freeze, Group, GroupError,
-    GroupTree, Inflight, Io, IoMax, IoMaxError, IoTimes, Join, Latencies, MAX_TRACE_NOTES,
+    GroupTree, Inflight, Io, IoMax, IoMaxError, IoTimes, Join, Latencies, MAX_TRACE_NOTES, Modes,
     NoMerges, NoSubmitterLeft, Outstanding, Place, Plan, PolicyChoice, PolicyObserver, Promise,
     PromiseError, PumpMode, Queue, QueueStats, QueueTimes, Quiesce, Refusal, Refused, SharedTags,
     SlowIo, StatsMode, Submitter, Trace, TraceError, TraceEvent, TraceWhat, Unsubmitted, Verdict,
     Wait, WriteCache,
 };
-#[cfg(feature = "compare")]
-#[doc(inline)]
-pub use blkmq_engine::{Access, Modes};
 #[cfg(all(target_os = "linux", feature = "rbd"))]
 #[doc(inline)]
 pub use blkmq_rbd::RbdDevice;

@@ -83,7 +83,6 @@ mod trace;
 
 #[cfg(target_os = "linux")]
 pub use dispatch::device::Berth;
-#[cfg(feature = "compare")]
 pub use dispatch::{compare::Run, compare::calls};
 pub use dispatch::{
     device::{
@@ -104,7 +103,6 @@ pub use plan::{
 };
 pub use queue::{NoSubmitterLeft, Queue};
 pub use reconfiguration::{Change, ChangeError, EditError, Freeze, Quiesce, TraceError};
-#[cfg(feature = "compare")]
 pub use shared::modes::{
     Access, DispatchMode, EffectiveModes, InsertMode, KickMode, MergeMode, Modes,
 };

@@ -55,16 +55,12 @@ pub(crate) enum Planted {
     /// A request is cancelled without notifying the policy.
     ForgetsToWithdraw,
     /// Requests that were parked while the lock was taken are not taken in.
-    #[cfg(feature = "compare")]
     ForgetsParkedRequests,
     /// A dispatcher does not dispatch again for a thread that it has turned away.
-    #[cfg(feature = "compare")]
     ForgetsSentAway,
     /// A driver tag for which the policy has no request is returned after the lock of the elevator is released.
-    #[cfg(feature = "compare")]
     ReturnsTagLate,
     /// After such a tag is returned, requests that were parked under the lock are not checked for.
-    #[cfg(feature = "compare")]
     ForgetsLateComers,
 }
 
@@ -76,10 +72,8 @@ pub(crate) enum Stop {
     /// A thread has released a pump; it will wake submitters, and run the elevator if that is due.
     BeforePass,
     /// A thread holds the elevator's lock and a tag, and the policy has no request for it.
-    #[cfg(feature = "compare")]
     PicksInVain,
     /// Such a thread has released the lock.
-    #[cfg(feature = "compare")]
     PickedInVain,
 }
 

@@ -5,7 +5,6 @@
 //! `reconfiguration` builds and changes a queue.
 
 use crate::GoalsStatus;
-#[cfg(feature = "compare")]
 use crate::dispatch::compare::Run;
 use crate::dispatch::visit::{Outstanding, QueueTimes, SALVAGE_AGAIN};
 use crate::groups::{SlowIo, Wait};
@@ -323,7 +322,6 @@ impl<P: Send + 'static> Queue<P> {
     }
 }
 
-#[cfg(feature = "compare")]
 impl<P: Send> Queue<P> {
     /// Takes the run of the elevator that serves `hw`. `None` if another thread has it, or if other threads would wait
     /// while it is kept: that is the case under locks, unless dispatch is serialised, inserts are parked and merging is

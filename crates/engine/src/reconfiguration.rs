@@ -32,7 +32,6 @@ use crate::planted::Planted;
 use crate::shared::common::{Common, ElevatorEnv};
 use crate::shared::hctx::{Hctx, Membership, PluggedRequest, Tags};
 use crate::shared::hub::{Completions, Hub, Lasting, OTHER_TALLIES, Parts, Seats, Shard};
-#[cfg(feature = "compare")]
 use crate::shared::modes::{Parked, ShardModes};
 use crate::shared::stats::{Board, ElevatorCounters, Prospect};
 use crate::submission::Root;
@@ -333,10 +332,8 @@ pub(crate) fn build<P: Send + 'static>(
 ) -> Engine<P> {
     let table = &lasting.table;
     let gate = GateShape {
-        #[cfg(feature = "compare")]
         modes: modes(plan),
         // Every submitter, every pump thread, a thread that changes the queue, and a thread that keeps a run.
-        #[cfg(feature = "compare")]
         threads: lasting.senders.len() + usize::from(lanes(plan, &lasting)) + 2,
         alarm: alarm(&lasting),
     };
@@ -365,9 +362,7 @@ pub(crate) fn build<P: Send + 'static>(
             limits: plan.device.limits,
             needs_no_flush: plan.device.cache == WriteCache::Through,
             meaningless: plan.device.cache.meaningless(),
-            #[cfg(feature = "compare")]
             modes: modes(plan),
-            #[cfg(feature = "compare")]
             nr_requests: plan.effective_nr_requests(),
             nomerges: plan.nomerges,
             budget,
@@ -421,32 +416,19 @@ struct Built {
 }
 
 /// The modes of a valid plan.
-#[cfg(feature = "compare")]
 fn modes(plan: &Plan) -> crate::EffectiveModes {
     plan.effective_modes().expect("a plan is checked before it is built")
 }
 
 /// Returns whether an I/O without a slot must not merge, because merging was tried before insertion.
 fn slots_first(plan: &Plan) -> bool {
-    #[cfg(feature = "compare")]
-    return modes(plan).parks();
-    #[cfg(not(feature = "compare"))]
-    {
-        let _ = plan;
-        false
-    }
+    modes(plan).parks()
 }
 
 /// Returns whether requests may bypass a policy. Under a lock they are dispatched one by one, as in the systems
 /// compared.
 fn bypass(plan: &Plan) -> bool {
-    #[cfg(feature = "compare")]
-    return modes(plan).access == crate::Access::Combining;
-    #[cfg(not(feature = "compare"))]
-    {
-        let _ = plan;
-        true
-    }
+    modes(plan).access == crate::Access::Combining
 }
 
 /// The alarm that a panic in an elevator or a pump raises. Loom models no queues.
@@ -523,7 +505,6 @@ fn build_shards<P>(
     let submitters = senders.len() as u16;
     let count = plan.shards();
     let (hws_each, per_shard) = (plan.device.hw_queues / count, lanes(plan, lasting) / count);
-    #[cfg(feature = "compare")]
     let nr_requests = plan.effective_nr_requests();
     let mut built = Built::default();
     for index in 0..count {
@@ -558,11 +539,9 @@ fn build_shards<P>(
             first_hw,
             submitters,
             completions,
-            #[cfg(feature = "compare")]
             Parked::new(modes(plan), per_shard, nr_requests),
         ));
         built.shards.push(Shard {
-            #[cfg(feature = "compare")]
             modes: ShardModes::new(modes(plan), submitters, per_shard, nr_requests),
             pending: Pending::new(submitters),
             asked: Pending::new(submitters),
@@ -763,14 +742,8 @@ pub(super) fn tuning(from: &Plan, to: &Plan) -> Option<Tuning> {
     })
 }
 
-#[cfg(feature = "compare")]
 fn same_modes(from: &Plan, to: &Plan) -> bool {
     from.effective_modes() == to.effective_modes()
-}
-
-#[cfg(not(feature = "compare"))]
-fn same_modes(_: &Plan, _: &Plan) -> bool {
-    true
 }
 
 impl<P: Send + 'static> Change<P> {

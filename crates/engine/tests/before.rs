@@ -8,7 +8,8 @@ use crate::common;
 use blkmq_core::{HwQueue, Instant, Nanos, Tag};
 use blkmq_engine::{
     Access, BioTable, Busy, Config, DeviceQueue, DeviceShape, DispatchMode, Enqueued, Expiry,
-    Finished, Inflight, InsertMode, KickMode, MergeMode, Modes, PumpMode, Queue, Run, Submitter,
+    Finished, Inflight, InsertMode, KickMode, MergeMode, Modes, Plan, PumpMode, Queue, Run,
+    Submitter,
 };
 use blkmq_sched::{Factory, Scope};
 use common::{
@@ -16,6 +17,7 @@ use common::{
     submit_each, write,
 };
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 
 const T0: Instant = Instant::ZERO;
 const HW: HwQueue = HwQueue(0);
@@ -407,7 +409,11 @@ fn kicks_for_each_completion_begin_with_those_behind_the_change() {
         called
     };
     (0..20).for_each(|_| assert_eq!(round(&mut sub), 1));
-    let mut change = queue.set_attribute("blkmq/kick", "always").expect("it goes with combining");
+    let edit = |plan: &mut Plan| {
+        plan.modes.kick = Some(KickMode::Always);
+        Ok::<(), Infallible>(())
+    };
+    let mut change = queue.edit(edit).expect("it goes with combining");
     assert!((0..10).any(|_| change.step(T0)), "nothing is in flight");
     drop(change);
     assert_eq!(round(&mut sub), 3, "two that completed, and what is issued");

@@ -1,5 +1,4 @@
-//! The permitted dependencies: between crates, on crates from outside, of comparison code, and between the files and
-//! folders of a crate.
+//! The permitted dependencies: between crates, on crates from outside, and between the files and folders of a crate.
 //!
 //! The table is the architecture: every crate but the codecs of NBD, vhost-user and ublk uses `core`, which uses none;
 //! policies do not use the engine, the laboratory uses no threads or clocks, and no crate uses the command line.
@@ -7,10 +6,6 @@
 //!
 //! The reason of an external dependency is a comment on the line directly above, in `[workspace.dependencies]` of the
 //! root manifest. Members inherit their dependencies from there, so no crate can add one without a reason.
-//!
-//! Comparison code is absent from a build without the feature `compare`: a program that does I/O compiles no lock, no
-//! published variant and no hook of the laboratory. The compiler checks the uses of these modules, since the step
-//! `product` of CI builds without them; the rule checks their declarations, and which crates enable the feature.
 //!
 //! Within a crate no imports are circular, neither between files nor between folders. The nodes are files, and an edge
 //! is a path in non-test code: from `a.rs` to the file that declares the item, through re-exports if there are any.
@@ -186,69 +181,6 @@ fn entries(file: &File, wanted: impl Fn(&str) -> bool) -> Vec<(usize, &str, &str
         }
     }
     found
-}
-
-const GATE: &str = "#[cfg(feature = \"compare\")]";
-
-/// Files, and the modules that they declare for comparison only.
-const GATED: &[(&str, &[&str])] = &[
-    ("crates/engine/src/dispatch/mod.rs", &["compare"]),
-    ("crates/engine/src/shared/mod.rs", &["modes"]),
-    ("crates/engine/src/attributes/table.rs", &["modes"]),
-    (
-        "crates/engine/src/sync/mod.rs",
-        &["delayed_work", "dispatch_gate", "insert_lists", "lock_cell", "queued_lock"],
-    ),
-];
-
-/// The crates whose builds have the comparison modes.
-const USERS: &[&str] = &["crates/lab/Cargo.toml", "crates/cli/Cargo.toml"];
-
-/// Finds declarations without the feature, and crates that switch it on.
-pub(super) fn check_comparison(tree: &Tree, out: &mut Vec<Finding>) {
-    for (path, modules) in GATED {
-        if let Some(file) = tree.file(path) {
-            modules.iter().for_each(|module| check_gated(file, module, out));
-        }
-    }
-    for file in tree.files.iter().filter(|file| file.path.ends_with("/Cargo.toml")) {
-        if !USERS.contains(&file.path.as_str()) {
-            check_manifest(file, out);
-        }
-    }
-}
-
-fn check_gated(file: &File, module: &str, out: &mut Vec<Finding>) {
-    let declares = |line: &str| {
-        let line = line.trim_start_matches("pub").trim_start_matches("(crate)").trim_start();
-        line.strip_prefix("mod ")
-            .is_some_and(|rest| rest.trim_end_matches([';', ' ', '{']) == module)
-    };
-    let mut previous = "";
-    for (at, line) in file.text.lines().enumerate() {
-        if declares(line) && previous.trim() != GATE {
-            let what = format!("module {module} is in every build");
-            out.push(file.finding(at + 1, what, "put #[cfg(feature = \"compare\")] above it"));
-        }
-        previous = line;
-    }
-}
-
-/// In a crate of the product, only the feature itself and tests may name it.
-fn check_manifest(file: &File, out: &mut Vec<Finding>) {
-    let mut table = "";
-    for (at, line) in file.text.lines().enumerate() {
-        let line = line.trim();
-        if line.starts_with('[') {
-            table = line.trim_matches(['[', ']']);
-        }
-        let product = table.ends_with("dependencies") && !table.ends_with("dev-dependencies");
-        let default = table == "features" && line.starts_with("default");
-        if (product || default) && line.contains("\"compare\"") {
-            let what = "the product has comparison code".to_owned();
-            out.push(file.finding(at + 1, what, "leave the feature compare to lab and cli"));
-        }
-    }
 }
 
 /// A crate's files by module path: `["elevator", "merging"]` for `src/elevator/merging.rs`, and nothing for the root.
@@ -584,34 +516,6 @@ mod tests {
         let itself = "[dev-dependencies]\na = { path = \".\", features = [\"testkit\"] }\n";
         assert_eq!(count("crates/a/Cargo.toml", itself), 0);
         assert_eq!(count("crates/a/Cargo.toml", "[features]\ntestkit = []\n"), 0);
-    }
-
-    fn comparisons(path: &str, text: &str) -> usize {
-        let mut out = Vec::new();
-        check_comparison(&Tree::of(&[(path, text)]), &mut out);
-        out.len()
-    }
-
-    #[test]
-    fn a_module_for_comparison_needs_the_feature() {
-        let path = "crates/engine/src/dispatch/mod.rs";
-        assert_eq!(comparisons(path, "mod compare;\n"), 1);
-        assert_eq!(comparisons(path, "#[cfg(feature = \"compare\")]\nmod compare;\n"), 0);
-        let path = "crates/engine/src/sync/mod.rs";
-        assert_eq!(comparisons(path, "pub(crate) mod lock_cell;\npub(crate) mod ring;\n"), 1);
-    }
-
-    #[test]
-    fn only_the_laboratory_and_the_command_line_have_it() {
-        let on = "[dependencies]\na = { workspace = true, features = [\"compare\"] }\n";
-        assert_eq!(comparisons("crates/runtime/Cargo.toml", on), 1);
-        assert_eq!(comparisons("crates/lab/Cargo.toml", on), 0);
-        let tests = "[dev-dependencies]\na = { path = \".\", features = [\"compare\"] }\n";
-        assert_eq!(comparisons("crates/runtime/Cargo.toml", tests), 0);
-        let default = "[features]\ndefault = [\"compare\"]\n";
-        assert_eq!(comparisons("crates/blkmq/Cargo.toml", default), 1);
-        let offered = "[features]\ncompare = [\"blkmq-engine/compare\"]\n";
-        assert_eq!(comparisons("crates/blkmq/Cargo.toml", offered), 0);
     }
 
     fn circles_in(files: &[(&str, &str)]) -> Vec<String> {

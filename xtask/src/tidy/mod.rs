@@ -24,7 +24,6 @@ type Rule = fn(&Tree, &mut Vec<Finding>);
 const RULES: &[Rule] = &[
     edges::check,
     edges::check_circles,
-    edges::check_comparison,
     banned::check_attributes,
     text::check_size,
     banned::check,

@@ -159,16 +159,7 @@ fn nodes(plan: &Plan) -> impl Iterator<Item = Node> + '_ {
     let hws = (0..plan.device.hw_queues).map(HwQueue);
     let hws = hws.flat_map(|hw| table::HW_QUEUE.iter().map(move |row| Node::Hw(row, hw)));
     let scheduler = plan.scheduler.attributes.iter().map(Node::Scheduler);
-    rows().map(Node::Row).chain(scheduler).chain(hws)
-}
-
-/// The attributes that exist once in a queue.
-fn rows() -> impl Iterator<Item = &'static Row> {
-    #[cfg(feature = "compare")]
-    let modes = table::modes::MODES;
-    #[cfg(not(feature = "compare"))]
-    let modes: &[Row] = &[];
-    table::QUEUE.iter().chain(modes)
+    table::QUEUE.iter().map(Node::Row).chain(scheduler).chain(hws)
 }
 
 fn find(plan: &Plan, path: &str) -> Result<Node, AttributeError> {

@@ -9,29 +9,24 @@
 //! inline until no work is due or it has done its share (decision 0002). The run states then keep the work that is
 //! still due, for the next caller that submits, polls or waits; a parked submitter is woken for it.
 
-#[cfg(feature = "compare")]
 use crate::dispatch::compare::locked::Locked;
 use crate::dispatch::gate::Gate;
 use crate::dispatch::pump::Pump;
 use crate::elevator::merging::{Own, stage};
 use crate::elevator::runner::{Runner, Sent};
-use crate::planted;
-use crate::planted::{Planted, Stop};
+use crate::planted::{self, Planted, Stop};
 use crate::shared::PumpMode;
 use crate::shared::duties::{Duties, Ready};
 use crate::shared::hub::{Follow, Hub, Lasting, Look, Parts, Shard};
-#[cfg(feature = "compare")]
 use crate::shared::modes::Access;
 use crate::shared::stats::{Board, QueueStats, SubmitterCounters};
 use crate::sync::{GlobalCount, Kick, Ordering, RunGuard, fence};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
-#[cfg(feature = "compare")]
-pub(crate) use compare::gate;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-#[cfg(feature = "compare")]
 pub(crate) mod compare;
 pub(crate) mod device;
+pub(crate) mod gate;
 pub(crate) mod pump;
 pub(crate) mod visit;
 
@@ -233,7 +228,6 @@ impl<P> Drop for Engine<P> {
             }
             pump.send_rest(&self.hub.lasting);
         }
-        #[cfg(feature = "compare")]
         self.hub.shards.iter().for_each(Shard::orphan_parked);
         for gate in &mut self.elevators {
             let runner = gate.get_mut();
@@ -258,7 +252,6 @@ impl<P> Drop for Lasting<P> {
 
 /// The caller of the locked path, and the time.
 #[derive(Clone, Copy)]
-#[cfg(feature = "compare")]
 pub(crate) struct By {
     /// The number with which the caller takes locks.
     pub(crate) who: usize,
@@ -276,7 +269,6 @@ pub(crate) struct Caller<'a> {
     pub(crate) tally: &'a SubmitterCounters,
 }
 
-#[cfg(feature = "compare")]
 impl Caller<'_> {
     /// This submitter as a caller of the locked path.
     fn locker(&self) -> By {
@@ -285,7 +277,6 @@ impl Caller<'_> {
     }
 }
 
-#[cfg(feature = "compare")]
 impl<P> Engine<P> {
     /// Returns whether the elevator is behind a lock.
     #[inline]
@@ -315,7 +306,6 @@ impl<P: Send> Engine<P> {
     /// Submits the caller's plug. Runs the elevator of `shard` with it if the elevator is free. Otherwise stages the
     /// plug and kicks the runner, which has the run or is about to take it again.
     pub(crate) fn submit(&self, shard: &Shard, by: Caller<'_>, own: Own<'_>, follow: &mut Follow) {
-        #[cfg(feature = "compare")]
         if self.is_locked() {
             return Locked(self).locked_submit(shard, by.now, by.home, own);
         }
@@ -348,7 +338,6 @@ impl<P: Send> Engine<P> {
 
     /// Gets the asks to cancel answered: runs the elevator of `shard`, or makes its runner owe another pass.
     pub(crate) fn ask(&self, shard: &Shard, by: Caller<'_>) {
-        #[cfg(feature = "compare")]
         if self.is_locked() {
             return Locked(self).locked_ask(shard, by);
         }
@@ -503,7 +492,6 @@ impl<P: Send> Engine<P> {
         };
         tally.kicks_sent.add(1);
         let waits = guard.turn(&self.hub, hctx, now);
-        #[cfg(feature = "compare")]
         Locked(self).kick_for_each(hw, guard.take_completed_since_kick(), waits);
         if waits {
             self.owe_pass(hw);
@@ -548,7 +536,6 @@ impl<P: Send> Engine<P> {
         loop {
             if is_owed {
                 let waits = guard.turn_again(&self.hub, hctx, now);
-                #[cfg(feature = "compare")]
                 Locked(self).kick_for_each(hw, guard.take_completed_since_kick(), waits);
                 if waits {
                     self.owe_pass(hw);
@@ -653,7 +640,6 @@ impl<P: Send> Engine<P> {
 
     /// Does the work that is due for `shard`: a pass of its elevator, turns of its pumps. Returns whether anything ran.
     pub(crate) fn poll(&self, shard: &Shard, by: Caller<'_>, follow: &mut Follow) -> bool {
-        #[cfg(feature = "compare")]
         if self.is_locked() {
             return Locked(self).locked_poll(shard, by.locker(), by.home);
         }
@@ -692,18 +678,13 @@ impl<P: Send> Engine<P> {
     /// Does the work that is due at the pump of `hw`, and the work that follows from it, on its pump thread.
     pub(crate) fn serve(&self, hw: HwQueue, now: Instant) {
         let shard = &self.hub.shards[self.hub.shard_of(hw)];
-        #[cfg(feature = "compare")]
         if self.is_locked() {
             Locked(self).locked_poll(shard, By { who: self.hub.pump_thread(hw), now }, hw);
             return;
         }
         let tally = &self.hub.lasting.pump_tallies[usize::from(hw.0)];
         let by = Caller { id: None, now, home: hw, tally };
-        #[cfg(feature = "compare")]
-        let may_run = Locked(self).pump_may_run(hw, now);
-        #[cfg(not(feature = "compare"))]
-        let may_run = true;
-        if may_run && self.pump(hw, now, tally) {
+        if Locked(self).pump_may_run(hw, now) && self.pump(hw, now, tally) {
             self.kick_and_drive(shard, by);
         }
         if self.gate(shard).due(now) || self.is_look_due(shard, now) {
@@ -713,7 +694,6 @@ impl<P: Send> Engine<P> {
 
     /// Does the work that is due for `shard`, on the thread that changes the queue. Returns whether anything ran.
     pub(crate) fn help_shard(&self, shard: &Shard, home: HwQueue, now: Instant) -> bool {
-        #[cfg(feature = "compare")]
         if self.is_locked() {
             return Locked(self).locked_poll(shard, By { who: self.hub.changer(), now }, home);
         }
@@ -799,141 +779,5 @@ impl<P: Send> Engine<P> {
         self.hub.hctx(hw).has_sent()
             && !self.pump_gate(hw).is_running()
             && !planted::is(Planted::LeavesOutboxes)
-    }
-}
-
-/// Gates: how a thread enters an elevator or a pump, and how kicks and timers are kept.
-///
-/// A build with the feature `compare` has `compare/gate.rs` instead, which also knows locks and the kernel's kicks. The
-/// two have the same methods, so the code around them is the same.
-#[cfg(not(feature = "compare"))]
-pub(crate) mod gate {
-    use crate::sync::{AlarmRef, Kick, RunCell, RunGuard};
-    use blkmq_core::Instant;
-    use std::ops::{Deref, DerefMut};
-
-    /// The parts from which a gate is built, besides its value.
-    pub(crate) struct GateShape {
-        /// Raised when a holder panics.
-        pub(crate) alarm: AlarmRef,
-    }
-
-    /// A value that one thread at a time may enter, with a word that says whether a pass is due.
-    pub(crate) struct Gate<T>(RunCell<T>);
-
-    /// The right to the value behind a gate. Dropping it hands the run over: a pass is then due, and another thread has
-    /// to begin it.
-    pub(crate) struct Entered<'a, T>(RunGuard<'a, T>);
-
-    impl<T> Deref for Entered<'_, T> {
-        type Target = T;
-        fn deref(&self) -> &T {
-            &self.0
-        }
-    }
-
-    impl<T> DerefMut for Entered<'_, T> {
-        fn deref_mut(&mut self) -> &mut T {
-            &mut self.0
-        }
-    }
-
-    impl<T> Entered<'_, T> {
-        /// Returns whether an earlier holder has panicked or closed the gate.
-        pub(crate) fn is_poisoned(&self) -> bool {
-            self.0.is_poisoned()
-        }
-
-        /// Closes the gate. Afterwards it can only be [seized](Gate::seize).
-        pub(crate) fn close(&self) {
-            self.0.close();
-        }
-
-        /// Releases the right without work left. Hands over a pass that became owed in the meantime.
-        pub(crate) fn finish(self) {
-            if let Some(owed) = self.0.finish() {
-                owed.hand_over();
-            }
-        }
-    }
-
-    impl<T> Gate<T> {
-        pub(crate) fn new(shape: &GateShape, value: T) -> Self {
-            Self(RunCell::with_alarm(value, shape.alarm.clone()))
-        }
-
-        /// Takes the run; `None` if it is taken.
-        #[inline]
-        pub(crate) fn try_run(&self) -> Option<RunGuard<'_, T>> {
-            self.0.try_enter()
-        }
-
-        /// Takes the run. If it is taken, its holder owes another pass.
-        #[inline]
-        pub(crate) fn run_or_owe(&self) -> Option<RunGuard<'_, T>> {
-            self.0.enter_or_owe()
-        }
-
-        /// Enters, for a caller that makes no pass. `None` if the run is taken. A run does not depend on the thread.
-        pub(crate) fn enter(&self, _thread: usize) -> Option<Entered<'_, T>> {
-            self.0.try_enter().map(Entered)
-        }
-
-        /// Enters even if an earlier holder panicked or closed the gate. `None` if the run is taken.
-        pub(crate) fn seize(&self, _thread: usize) -> Option<Entered<'_, T>> {
-            self.0.seize().map(Entered)
-        }
-
-        /// Requests a pass. After `Queued` the caller must make sure that a thread begins it.
-        pub(crate) fn kick(&self) -> Kick {
-            self.0.kick()
-        }
-
-        /// Marks a pass as due that the caller is about to begin, or that the runner makes. If the caller loses its CPU
-        /// before, another thread begins it.
-        pub(crate) fn owe(&self) {
-            let _ = self.0.kick();
-        }
-
-        /// Requests a pass no later than `at`.
-        pub(crate) fn arm(&self, at: Instant) {
-            self.0.arm(at);
-        }
-
-        /// Requests a pass at `at`. An earlier pass serves the request as well.
-        pub(crate) fn run_later(&self, at: Instant) {
-            self.0.arm(at);
-        }
-
-        /// Returns whether a pass is due by `now`.
-        #[inline]
-        pub(crate) fn due(&self, now: Instant) -> bool {
-            self.0.due(now)
-        }
-
-        /// Returns whether there is a runner. A hint.
-        #[inline]
-        pub(crate) fn is_running(&self) -> bool {
-            self.0.is_running()
-        }
-
-        /// Makes an active runner owe another pass if a timer has expired; that pass serves the timer. A thread that is
-        /// about to sleep calls this, because its wake-up time would otherwise be in the past as long as the runner is
-        /// active.
-        pub(crate) fn owe_expired(&self, now: Instant) {
-            if self.0.is_running() && self.deadline().is_some_and(|at| at <= now) {
-                // If the runner has finished in the meantime, the pass is due and the caller does not sleep.
-                let _ = self.0.kick();
-            }
-        }
-
-        /// The time at which a pass is due without a further kick; zero if one was requested. `None` if no pass is due.
-        pub(crate) fn deadline(&self) -> Option<Instant> {
-            if self.due(Instant::ZERO) { Some(Instant::ZERO) } else { self.0.deadline() }
-        }
-
-        pub(crate) fn get_mut(&mut self) -> &mut T {
-            self.0.get_mut()
-        }
     }
 }

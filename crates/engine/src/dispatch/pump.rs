@@ -84,7 +84,6 @@ pub(crate) struct Pump<P> {
     /// The part of `completed` after which another run of the same request follows.
     repeated: u64,
     /// Requests completed since `take_completed_since_kick` last took the count.
-    #[cfg(feature = "compare")]
     completed_since_kick: u64,
     /// A request returns to the elevator in this turn, which must make a pass for it.
     handed_back: bool,
@@ -187,7 +186,6 @@ impl<P: Send> Pump<P> {
             deadlines: Deadlines::new(limits.tags, limits.timeout),
             retries: limits.retries,
             completed: 0,
-            #[cfg(feature = "compare")]
             completed_since_kick: 0,
             retried: 0,
             repeated: 0,
@@ -408,7 +406,6 @@ impl<P: Send> Pump<P> {
     #[inline]
     fn count_completed(&mut self, hctx: &Hctx) {
         let completed = std::mem::take(&mut self.completed);
-        #[cfg(feature = "compare")]
         {
             self.completed_since_kick += completed;
         }
@@ -442,7 +439,6 @@ impl<P: Send> Pump<P> {
     }
 
     /// Takes the count of requests that have completed since the last call (`KickMode`).
-    #[cfg(feature = "compare")]
     pub(crate) fn take_completed_since_kick(&mut self) -> u64 {
         std::mem::take(&mut self.completed_since_kick)
     }

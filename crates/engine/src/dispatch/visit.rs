@@ -155,7 +155,6 @@ impl<P: Send> Engine<P> {
         runner: Entered<'_, Runner>,
         wakes: &[SubmitterId],
     ) {
-        #[cfg(feature = "compare")]
         let runner = {
             let mut runner = runner;
             runner.publish(shard);
@@ -298,14 +297,11 @@ impl<P: Send> Engine<P> {
     /// Enters the elevator or pump behind `gate`; `None` if it is busy at every try. A pass takes microseconds.
     fn unless_busy<'a, T>(&self, gate: &'a Gate<T>) -> Option<Entered<'a, T>> {
         let enter = |_| {
-            #[cfg(feature = "compare")]
             let entered = if self.is_locked() {
                 gate.try_lock(self.hub.changer()).map(Entered::Lock)
             } else {
                 gate.enter(self.hub.changer())
             };
-            #[cfg(not(feature = "compare"))]
-            let entered = gate.enter(self.hub.changer());
             if entered.is_none() {
                 yield_now();
             }
@@ -378,7 +374,6 @@ impl<P: Send> Engine<P> {
                 // In the next pass, a policy that idles sees that no more I/O comes, and continues.
                 let _ = self.gate(shard).kick();
             }
-            #[cfg(feature = "compare")]
             if shard.has_parked() {
                 return None;
             }
@@ -394,7 +389,6 @@ impl<P: Send> Engine<P> {
     /// Enters the elevator. `None` if another thread runs it or, where dispatch is serialised, holds its lock. Waits
     /// for a spinlock or a mutex.
     pub(crate) fn enter_elevator<'a>(&'a self, shard: &'a Shard) -> Option<Entered<'a, Runner>> {
-        #[cfg(feature = "compare")]
         if self.hub.modes.access == crate::Access::Serialised {
             return self.gate(shard).try_lock(self.hub.changer()).map(Entered::Lock);
         }
@@ -554,7 +548,6 @@ impl<P: Send> Engine<P> {
     ) {
         // The policy still has the requests that end below in its books, so it must not be called again.
         runner.close();
-        #[cfg(feature = "compare")]
         shard.orphan_parked();
         runner.end_all();
         runner.completions.flush(&self.hub.lasting);

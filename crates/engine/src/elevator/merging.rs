@@ -25,7 +25,6 @@ use blkmq_sched::GroupChange;
 
 impl Elevator {
     /// Merges `bio` into a held request if possible, and leaves `None` then. O(1) look-ups.
-    #[cfg(feature = "compare")]
     pub(crate) fn merge<P>(&mut self, table: &BioTable<P>, bio: &mut Option<PluggedRequest>) {
         if let Some((into, kind)) = bio.as_ref().and_then(|proto| self.merge_target(&proto.meta))
             && let Some(proto) = bio.take()
@@ -634,7 +633,6 @@ impl Plug {
     }
 
     /// Takes out the oldest `most` requests, in the order of submission. O(requests).
-    #[cfg(feature = "compare")]
     pub(crate) fn drain_first(&mut self, most: usize) -> impl Iterator<Item = PluggedRequest> + '_ {
         self.requests.drain(..most)
     }

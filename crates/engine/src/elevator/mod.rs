@@ -298,7 +298,6 @@ impl Elevator {
 
     /// The time of the controller's next look if no pass is made before; `None` without a controller, or while no
     /// request has a slot.
-    #[cfg(feature = "compare")]
     fn next_look(&self) -> Option<Instant> {
         let keeper = self.watch.as_ref()?.goals.as_ref()?;
         (!self.slots.is_idle()).then(|| keeper.next_look())
@@ -654,7 +653,6 @@ impl SlotTable {
     }
 
     /// The number of free slots of `hw`, without those only for bare flushes.
-    #[cfg(feature = "compare")]
     pub(crate) fn free_of(&self, hw: HwQueue) -> u32 {
         self.nr_requests - self.used(hw).all
     }

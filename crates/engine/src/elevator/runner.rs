@@ -41,11 +41,8 @@ use crate::planted::Planted;
 use crate::shared::duties::{Duties, Ready};
 use crate::shared::hctx::{Handback, Hctx, PluggedRequest};
 use crate::shared::hub::{Ask, Completions, Hub, Lasting, Shard};
-#[cfg(feature = "compare")]
 use crate::shared::modes::Parked;
-#[cfg(feature = "compare")]
-use crate::sync::Ordering;
-use crate::sync::{Consumer, Producer};
+use crate::sync::{Consumer, Ordering, Producer};
 use crate::{BioTable, Inflight, planted};
 use blkmq_core::{HwQueue, Instant, IoError, SubmitterId, Tag};
 use blkmq_sched::{Done, PLUG, Pick};
@@ -97,7 +94,6 @@ pub(crate) struct Runner {
     /// nothing, the limits have changed, or an earlier queue left these I/Os here.
     retry_blocked: bool,
     /// Requests taken over from insertion lists, in the mode that has them (`shared/modes.rs`).
-    #[cfg(feature = "compare")]
     pub(crate) parked: Parked,
 }
 
@@ -108,7 +104,7 @@ impl Runner {
         first_hw: u16,
         submitters: u16,
         completions: Completions,
-        #[cfg(feature = "compare")] parked: Parked,
+        parked: Parked,
     ) -> Self {
         let submitters = usize::from(submitters);
         Self {
@@ -129,7 +125,6 @@ impl Runner {
             duties: Duties::default(),
             retired: false,
             retry_blocked: false,
-            #[cfg(feature = "compare")]
             parked,
         }
     }
@@ -231,7 +226,6 @@ impl Runner {
 
     /// Returns whether no request has a slot or waits for one that it was promised.
     pub(crate) fn is_idle(&self) -> bool {
-        #[cfg(feature = "compare")]
         if !self.parked.line().is_empty() {
             return false;
         }
@@ -303,7 +297,6 @@ impl Runner {
     }
 
     /// Asks for a pass at the next look of the controller of latency goals, where passes are not made by a runner.
-    #[cfg(feature = "compare")]
     pub(crate) fn look_again(&mut self) {
         if let Some(at) = self.elevator.next_look() {
             self.duties.arm(at);
@@ -556,7 +549,6 @@ impl Runner {
             while staging.asks.pop().is_some() {}
         }
         self.abandon().for_each(|rq| rq.into_head().orphan());
-        #[cfg(feature = "compare")]
         self.parked.clear();
         self.elevator.take_waiting().into_iter().for_each(|(_, proto)| proto.bio.orphan());
         self.elevator.slots.take_chains().for_each(|chain| chain.head.orphan());
@@ -836,7 +828,6 @@ pub(super) fn ring_of(
     &mut staging[usize::from(id.0)].as_mut().expect("a submitter of this shard").protos
 }
 
-#[cfg(feature = "compare")]
 impl Runner {
     /// Takes over parked requests. Each is inserted if it has a slot, or merged with a held request.
     pub(crate) fn take_over<P>(&mut self, hub: &Hub<P>, shard: &Shard) {
@@ -941,12 +932,8 @@ impl Runner {
             let bio = elevator.give_up(table, id, cookie).or_else(|| {
                 let is =
                     |proto: &PluggedRequest| proto.bios == 1 && table.is_io(&proto.bio, cookie);
-                #[cfg(feature = "compare")]
                 let mine = |proto: &PluggedRequest| is(proto) && table.submitter(&proto.bio) == id;
-                #[cfg(feature = "compare")]
                 let parked = self.parked.remove(mine);
-                #[cfg(not(feature = "compare"))]
-                let parked = None;
                 let proto = parked
                     .or_else(|| elevator.withdraw_waiting(id, is))
                     .or_else(|| protos.remove_before(before, is))?;

@@ -5,10 +5,7 @@ use crate::dispatch::device::{DeviceQueue, DeviceShape};
 use crate::elevator::Tapping;
 use crate::groups::FloorsError;
 use crate::plan::{AutoChoice, Plan, PolicyChoice, add_own};
-#[cfg(feature = "compare")]
-use crate::shared::modes;
-#[cfg(feature = "compare")]
-use crate::shared::modes::{Access, EffectiveModes, KickMode, Modes};
+use crate::shared::modes::{self, Access, EffectiveModes, KickMode, Modes};
 use crate::shared::{
     DEFAULT_SUBMITTERS, MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES,
     MIN_NR_REQUESTS, PumpMode,
@@ -50,11 +47,9 @@ pub struct Config<P> {
     /// [`ETIMEDOUT`](blkmq_core::IoError::TIMED_OUT), before its submitters are notified. A retry precedes the requests
     /// that the scheduler holds. 0, the default, leaves retries to the device; SCSI disks have 5.
     pub retries: u8,
-    /// How threads enter the elevator.
-    #[cfg(feature = "compare")]
+    /// How threads enter the elevator: by combining, unless the contention of a lock is to be measured.
     pub access: Access,
     /// How requests are inserted, merged, dispatched and kicked, for comparison.
-    #[cfg(feature = "compare")]
     pub modes: Modes,
     /// Groups of owners, with limits, and with weights for schedulers that share by group.
     pub groups: GroupTree,
@@ -99,9 +94,7 @@ impl<P> Config<P> {
             groups: GroupTree::default(),
             stats: StatsMode::default(),
             forecast: false,
-            #[cfg(feature = "compare")]
             access: Access::default(),
-            #[cfg(feature = "compare")]
             modes: Modes::default(),
             nomerges: NoMerges::default(),
             pump: PumpMode::default(),
@@ -118,7 +111,6 @@ impl<P> Config<P> {
     /// lanes of later submitters are made when they are [installed](crate::Submitter::install_lane).
     #[must_use]
     pub fn own_lanes(mut self) -> Self {
-        #[cfg(feature = "compare")]
         if self.access != Access::Combining {
             return self;
         }
@@ -176,9 +168,7 @@ impl<P> Config<P> {
             nr_requests: self.nr_requests,
             async_depth: self.async_depth,
             device_depth: self.device_depth,
-            #[cfg(feature = "compare")]
             access: self.access,
-            #[cfg(feature = "compare")]
             modes: self.modes,
             groups: self.groups.clone(),
             stats: self.stats,
@@ -412,7 +402,6 @@ pub enum ConfigError {
     /// The floors of groups cannot be kept.
     Floors(FloorsError),
     /// The choice for an option is impossible with the access.
-    #[cfg(feature = "compare")]
     Mode {
         /// The access.
         access: Access,
@@ -474,7 +463,6 @@ impl fmt::Display for ConfigError {
                 "with a timeout of 0 every request would time out; 30 s is usual, and u64::MAX is for ever",
             ),
             Self::Floors(e) => e.fmt(f),
-            #[cfg(feature = "compare")]
             Self::Mode { access, option } => {
                 let accepted = modes::accepted(*access, option).join(", ");
                 write!(
@@ -494,7 +482,6 @@ impl From<LimitsError> for ConfigError {
     }
 }
 
-#[cfg(feature = "compare")]
 impl Modes {
     /// The modes that result with `access`.
     ///
@@ -513,7 +500,6 @@ impl Modes {
 }
 
 /// The chosen mode if it is among `goes`; the first of `goes` if no mode was chosen.
-#[cfg(feature = "compare")]
 fn pick<M: Copy + PartialEq>(chosen: Option<M>, goes: &[M]) -> Option<M> {
     match chosen {
         None => goes.first().copied(),

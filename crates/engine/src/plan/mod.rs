@@ -11,9 +11,9 @@
 use crate::groups::DEFAULT_WEIGHT;
 use crate::plan::config::ConfigError;
 use crate::shared::{MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
-#[cfg(feature = "compare")]
-use crate::{Access, EffectiveModes, Modes};
-use crate::{Config, DeviceShape, GroupTree, NoMerges, StatsMode, WriteCache};
+use crate::{
+    Access, Config, DeviceShape, EffectiveModes, GroupTree, Modes, NoMerges, StatsMode, WriteCache,
+};
 use blkmq_core::{HwQueue, Nanos};
 use blkmq_sched::{Factory, Facts, Options, Scope, Shape, mclock, none, registry};
 use std::collections::BTreeSet;
@@ -49,10 +49,8 @@ pub struct Plan {
     /// How many requests the device may hold.
     pub device_depth: DeviceDepth,
     /// How threads enter the elevator.
-    #[cfg(feature = "compare")]
     pub access: Access,
     /// How requests are inserted, merged, dispatched and kicked, for comparison.
-    #[cfg(feature = "compare")]
     pub modes: Modes,
     /// Groups of owners. The weights and limits of this tree apply as soon as the plan does.
     pub groups: GroupTree,
@@ -128,7 +126,6 @@ impl Plan {
     }
 
     /// With this access, and the modes that it implies. The choice for kicks stays.
-    #[cfg(feature = "compare")]
     #[must_use]
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
@@ -190,7 +187,6 @@ impl Plan {
     ///
     /// # Errors
     /// If a choice is impossible with the access.
-    #[cfg(feature = "compare")]
     pub fn effective_modes(&self) -> Result<EffectiveModes, ConfigError> {
         self.modes.settle(self.access)
     }
@@ -221,7 +217,6 @@ impl Plan {
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         self.device.limits.validate()?;
         self.within_hardware()?;
-        #[cfg(feature = "compare")]
         self.effective_modes()?;
         if !(1..=MAX_HW_QUEUE_DEPTH).contains(&self.device.hw_queue_depth) {
             return Err(ConfigError::HwQueueDepth(self.device.hw_queue_depth));

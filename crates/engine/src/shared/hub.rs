@@ -21,7 +21,6 @@ use crate::planted::Planted;
 use crate::shared::common::Common;
 use crate::shared::duties::Duties;
 use crate::shared::hctx::{Hctx, Membership, PluggedRequest};
-#[cfg(feature = "compare")]
 use crate::shared::modes::ShardModes;
 use crate::shared::slots::{Aside, Bio, BioReceiver, BioSender, Credit, Finish};
 use crate::shared::stats::{Board, ElevatorCounters, Prospect, SubmitterCounters};
@@ -42,10 +41,8 @@ pub(crate) struct Hub<P> {
     pub(crate) needs_no_flush: bool,
     /// Flags that have no meaning for the device.
     pub(crate) meaningless: IoFlags,
-    #[cfg(feature = "compare")]
     pub(crate) modes: crate::EffectiveModes,
     /// The most requests that one hold of a lock dispatches.
-    #[cfg(feature = "compare")]
     pub(crate) nr_requests: u32,
     pub(crate) nomerges: NoMerges,
     pub(crate) shards: Box<[Shard]>,
@@ -80,7 +77,6 @@ impl<P> Hub<P> {
     }
 
     /// The number with which the pump thread of `hw` takes locks: above those of all submitters.
-    #[cfg(feature = "compare")]
     pub(crate) fn pump_thread(&self, hw: HwQueue) -> usize {
         self.lasting.senders.len() + usize::from(hw.0)
     }
@@ -91,7 +87,6 @@ impl<P> Hub<P> {
     }
 
     /// The number with which a [`Run`](crate::Run) holds a lock: the last one.
-    #[cfg(feature = "compare")]
     pub(crate) fn keeper(&self) -> usize {
         self.changer() + 1
     }
@@ -169,7 +164,6 @@ pub(crate) struct Shard {
     /// The number of submitters that sleep.
     pub(crate) sleepers: Sleepers,
     /// The words of the comparison modes.
-    #[cfg(feature = "compare")]
     pub(crate) modes: ShardModes,
     pub(crate) submitters: Box<[SubmitterId]>,
     pub(crate) index: u16,

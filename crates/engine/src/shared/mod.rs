@@ -5,7 +5,6 @@ pub(crate) mod common;
 pub(crate) mod duties;
 pub(crate) mod hctx;
 pub(crate) mod hub;
-#[cfg(feature = "compare")]
 pub(crate) mod modes;
 pub(crate) mod slots;
 pub(crate) mod stats;
@@ -39,7 +38,6 @@ pub enum PumpMode {
 
 impl PumpMode {
     /// Returns whether threads that submit, poll or wait run pumps.
-    #[cfg(feature = "compare")]
     pub(crate) fn is_inline(self) -> bool {
         self != Self::Thread
     }

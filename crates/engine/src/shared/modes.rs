@@ -155,7 +155,13 @@ impl Access {
     }
 }
 
-/// The choices besides the [`Access`]. `None` stands for the default of that access.
+/// The choices besides the [`Access`]. `None` stands for the default of that access, the first in its cell:
+///
+/// | access | dispatch | insert | merge |
+/// |---|---|---|---|
+/// | combining | total order | staged | at drain |
+/// | spin, mutex | one, batch | direct, per-CPU lists | always, skip when contended |
+/// | serialised | one, batch | per-CPU lists, direct | skip when contended, always |
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Modes {
     /// How requests leave an elevator.

@@ -71,7 +71,6 @@ pub(crate) struct SubmitterCounters {
     pub(crate) contended: Counter,
     pub(crate) waited: Counter,
     /// The ticks at the end of the last measured wait.
-    #[cfg(feature = "compare")]
     pub(crate) measured_at: Counter,
     pub(crate) merges_skipped: Counter,
     pub(crate) parked: Counter,

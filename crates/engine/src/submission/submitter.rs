@@ -16,12 +16,9 @@
 
 use super::throttle::Throttle;
 use crate::dispatch::{Caller, Engine};
-#[cfg(feature = "compare")]
-use crate::elevator::merging::stage;
-use crate::elevator::merging::{Own, PLUG_REQUESTS, Plug};
+use crate::elevator::merging::{Own, PLUG_REQUESTS, Plug, stage};
 use crate::planted::Planted;
-use crate::shared::hub::Follow;
-use crate::shared::hub::{Ask, Parts, Shard};
+use crate::shared::hub::{Ask, Follow, Parts, Shard};
 use crate::shared::slots::Popped;
 use crate::shared::stats::SubmitterCounters;
 use crate::submission::{Completion, Root};
@@ -29,8 +26,7 @@ use crate::sync::{Arc, Ordering, fence, yield_now};
 use crate::{DeviceQueue, planted};
 use blkmq_core::{GroupId, HwQueue, Instant, IoError, IoResult, Nanos, Op, Payload, SubmitterId};
 use crossbeam_utils::CachePadded;
-use push::Splits;
-use push::plain_sizes;
+use push::{Splits, plain_sizes};
 use std::fmt;
 
 mod push;
@@ -336,7 +332,6 @@ impl<P: Send> Submitter<P> {
     }
 }
 
-#[cfg(feature = "compare")]
 impl<P: Send> Submitter<P> {
     /// The first half of a [`flush`](Self::flush) that finds the elevator taken: leaves the plug in staging and kicks
     /// no runner. [`finish_flush`](Self::finish_flush) must be the next call, however much later. Returns false,

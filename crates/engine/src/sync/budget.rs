@@ -90,7 +90,6 @@ impl Budget {
         self.0.as_ref().map(|limited| Lever(Arc::clone(&limited.limit)))
     }
 
-    #[cfg(feature = "compare")]
     #[inline]
     #[must_use]
     pub(crate) fn is_limited(&self) -> bool {

@@ -100,7 +100,6 @@ impl Control {
     /// Returns whether the queue of this version is the current one, and not frozen. For a submitter that admits
     /// outside of a run, under a mutex that the thread that freezes the queue takes once as well. Acquires: a caller
     /// that sees the thaw also sees a rebuild that came before it.
-    #[cfg(feature = "compare")]
     pub(crate) fn is_open(&self, version: u32) -> bool {
         self.0.frozen.load(Ordering::Acquire) == 0 && self.version() == version
     }

@@ -48,20 +48,15 @@ pub(crate) mod budget;
 pub(crate) mod completion_ring;
 pub(crate) mod control;
 pub(crate) mod counter;
-#[cfg(feature = "compare")]
 pub(crate) mod delayed_work;
-#[cfg(feature = "compare")]
 pub(crate) mod dispatch_gate;
 pub(crate) mod fair_share;
-#[cfg(feature = "compare")]
 pub(crate) mod insert_lists;
 pub(crate) mod lines;
-#[cfg(feature = "compare")]
 pub(crate) mod lock_cell;
 pub(crate) mod meter;
 pub(crate) mod pending;
 pub(crate) mod poison;
-#[cfg(feature = "compare")]
 pub(crate) mod queued_lock;
 pub(crate) mod restart;
 pub(crate) mod ring;
@@ -77,24 +72,17 @@ pub(crate) use budget::{Budget, Lever};
 pub(crate) use completion_ring::{CompletionReceiver, CompletionSender, completion_ring};
 pub(crate) use control::Control;
 pub(crate) use counter::Counter;
-#[cfg(feature = "compare")]
 pub(crate) use delayed_work::DelayedWork;
-#[cfg(feature = "compare")]
 pub(crate) use dispatch_gate::DispatchGate;
 pub(crate) use fair_share::FairShare;
-#[cfg(feature = "compare")]
 pub(crate) use insert_lists::InsertLists;
-#[cfg(feature = "compare")]
 pub(crate) use lock_cell::{DetachedLock, LockCell, LockGuard, LockKind};
 pub(crate) use pending::Pending;
 pub(crate) use poison::{Alarm, AlarmRef, Orphans};
-#[cfg(feature = "compare")]
 pub(crate) use queued_lock::QueuedLock;
 pub(crate) use restart::Restart;
 pub(crate) use ring::{Consumer, Level, Mark, Producer, ring};
-#[cfg(feature = "compare")]
-pub(crate) use run_cell::Detached;
-pub(crate) use run_cell::{RunCell, RunGuard};
+pub(crate) use run_cell::{Detached, RunCell, RunGuard};
 pub(crate) use run_state::{Kick, RunState};
 pub(crate) use sleepers::Sleepers;
 pub(crate) use tag_set::{TagBatch, TagSet, TagSetShape};

@@ -228,7 +228,6 @@ impl<T> Producer<T> {
     /// The number of values in the ring, staged ones included. The consumer may have taken some in the meantime.
     #[inline]
     #[must_use]
-    #[cfg(feature = "compare")]
     pub(crate) fn len(&self) -> u32 {
         self.tail.wrapping_sub(self.shared.head.load(Ordering::Relaxed))
     }

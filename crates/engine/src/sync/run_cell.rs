@@ -43,7 +43,6 @@ pub(crate) struct RunGuard<'a, T> {
 
 /// A run that is kept for a while without borrowing its cell. Its owner returns it by [`RunCell::attach`].
 #[must_use = "nobody else can run until it is given back"]
-#[cfg(feature = "compare")]
 pub(crate) struct Detached {
     /// The address of the cell, to identify it; never dereferenced.
     cell: usize,
@@ -87,7 +86,6 @@ impl<T> RunCell<T> {
     /// # Panics
     /// If it was detached from another cell.
     #[allow(clippy::needless_pass_by_value, reason = "the detached run is given up")]
-    #[cfg(feature = "compare")]
     pub(crate) fn attach(&self, run: Detached) -> RunGuard<'_, T> {
         let Detached { cell, unwinding } = run;
         assert!(cell == self.name(), "a run of another cell");
@@ -95,7 +93,6 @@ impl<T> RunCell<T> {
         RunGuard { cell: self, unwinding, _value: PhantomData }
     }
 
-    #[cfg(feature = "compare")]
     fn name(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -177,7 +174,6 @@ impl<T> RunGuard<'_, T> {
     }
 
     /// Keeps the run without borrowing the cell, which must not move until the run is attached again.
-    #[cfg(feature = "compare")]
     pub(crate) fn detach(self) -> Detached {
         let detached = Detached { cell: self.cell.name(), unwinding: self.unwinding };
         std::mem::forget(self);

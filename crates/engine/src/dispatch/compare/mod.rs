@@ -11,18 +11,17 @@
 //! | insert | waits for the lock | parks the requests: `locked.rs`, `shared/modes.rs` |
 //! | dispatch | one at a time | a batch |
 //! | access | every thread dispatches | one thread at a time: `sync/dispatch_gate.rs`, asked in `Locked::collect` |
-//! | kick | each kick wakes | a flag: `sync/delayed_work.rs`, behind every gate (`gate.rs`) |
+//! | kick | each kick wakes | a flag: `sync/delayed_work.rs`, behind every gate (`dispatch/gate.rs`) |
 //!
 //! The combining elevator, which replaces all of this, is in `dispatch/mod.rs` and `elevator/runner.rs`. The two
-//! share only the code behind the gates. This folder is compiled only with the feature `compare`, and so are the hooks
-//! by which drivers in virtual time delay a thread ([`Run`]).
+//! share only the code behind the gates. [`Run`] is the hook by which drivers in virtual time delay a thread. No
+//! attribute chooses a mode: a running server has none of them.
 //!
 //! *The requests of one hold of the lock stay together and in order; the batches of two threads may still change
 //! places*, because they are issued after the lock is released. Budgets are taken first, so that no more requests leave
 //! the elevator than the device takes; unused budgets are returned after the lock is released. Each request has its
 //! driver tag before it is picked. The kernel picks first, and keeps a request for which there is no tag.
 
-pub(crate) mod gate;
 pub(crate) mod locked;
 
 use crate::dispatch::compare::locked::{List, Locked};
@@ -265,7 +264,7 @@ pub mod calls {
     //! The kicks use the same words as a queue's. Only the worker is simulated: it sleeps until it is woken or a timer
     //! expires, and arrives some time later.
 
-    use super::gate::{Gate, GateShape};
+    use crate::dispatch::gate::{Gate, GateShape};
     use crate::shared::modes::{Access, KickMode, Modes};
     use crate::sync::Kick;
     use blkmq_core::{Instant, Nanos};

@@ -5,7 +5,6 @@
 //! own cell, and the code behind the plug does not know that there are other parts.
 
 use super::Submitter;
-#[cfg(feature = "compare")]
 use crate::dispatch::compare::locked::Locked;
 use crate::shared::NoMerges;
 use crate::shared::hctx::PluggedRequest;
@@ -293,7 +292,6 @@ impl<P: Send> Submitter<P> {
             self.tally.plug_merges.add(1);
             return;
         }
-        #[cfg(feature = "compare")]
         if self.q.is_locked() {
             return self.push_locked(now, proto);
         }
@@ -420,7 +418,6 @@ impl<P: Send> Submitter<P> {
     }
 }
 
-#[cfg(feature = "compare")]
 impl<P: Send> Submitter<P> {
     /// As in the kernel, the lock is taken for the merge attempt of each bio.
     fn push_locked(&mut self, now: Instant, proto: PluggedRequest) {

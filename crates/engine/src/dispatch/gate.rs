@@ -1,5 +1,4 @@
-//! Gates: how a thread enters an elevator or a pump, by combining or by a lock as in the kernel, and how kicks are
-//! kept. A build without comparison modes has the gates of `dispatch/mod.rs` instead.
+//! Gates: how a thread enters an elevator or a pump, by combining or by a lock as in the kernel, and how kicks are kept.
 
 use crate::shared::modes::{Access, EffectiveModes, KickMode};
 use crate::sync::{
