@@ -22,10 +22,8 @@
 
 mod aligned;
 mod list;
-mod memory;
 mod pool;
 
-pub use aligned::{AlignedBuf, IoBuf, SharedBuf};
+pub use aligned::{AlignedBuf, IoBuf, PAGE, SharedBuf};
 pub use list::{BufList, TooManyBufs};
-pub use memory::PAGE;
 pub use pool::BufferPool;

@@ -2,7 +2,7 @@
 //! Taking a buffer allocates nothing, and a device can have the kernel map the whole pool in advance.
 
 use crate::aligned::AlignedBuf;
-use crate::memory::{Lease, Memory, PAGE, Shared};
+use crate::aligned::{Lease, Memory, PAGE, Shared};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -31,17 +31,15 @@
 
 extern crate alloc;
 
-mod ids;
 mod io;
 mod limits;
 mod param;
 mod rng;
 mod time;
 
-pub use ids::{GroupId, GroupIndex, HwQueue, Owner, RequestId, SubmitterId, Tag};
 pub use io::{
-    Buffer, Bytes, Class, Deadline, Extent, InSectors, IoError, IoFlags, IoMeta, IoPrio, IoResult,
-    Op, Payload, Sectors,
+    Buffer, Bytes, Class, Deadline, Extent, GroupId, GroupIndex, HwQueue, InSectors, IoError,
+    IoFlags, IoMeta, IoPrio, IoResult, Op, Owner, Payload, RequestId, Sectors, SubmitterId, Tag,
 };
 pub use limits::{Limits, LimitsError, ListParts, Parts, TooScattered, is_list};
 pub use param::{

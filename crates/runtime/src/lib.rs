@@ -49,19 +49,20 @@ mod reactor;
 mod service;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
-mod stall;
 mod submit_error;
 mod waiting;
 
 #[cfg(target_os = "linux")]
 pub use client::outside::{Sleep, wait_any};
-pub use client::{Batch, Blocking, CallError, Canceller, Client, ClientError};
+pub use client::{
+    Batch, Blocking, CallError, Canceller, Client, ClientError, Event, Observer, Resumed,
+    STALL_AFTER, Stall,
+};
 pub use clock::{Clock, wall_clock_millis};
 pub use control::{Changing, GroupGuard, GroupOptions};
 
 pub use placement::{Placement, available_cpus, bind_thread, numa_nodes, usable_cpus};
 pub use reactor::{Closed, Handle, Permit, Reactor, ReactorError, Reserving, Submitted};
 pub use service::{Service, ServiceError};
-pub use stall::{Event, Observer, Resumed, STALL_AFTER, Stall};
 pub use submit_error::{Answer, NotTaken, StillHeld, SubmitError, SubmitErrorKind, Unavailable};
 pub use waiting::Waiting;

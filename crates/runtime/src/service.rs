@@ -1,10 +1,9 @@
 //! [`Service`]: a running queue. Builds it, starts its threads, and stops both in the right order.
 
+use crate::client::{Observer, StallSettings, Stalls};
 use crate::port::available_cpus;
 use crate::reactor::Launch;
-use crate::stall::{Observer, Settings, Stalls};
-use crate::waiting::PumpThreads;
-use crate::waiting::{ThreadHost, Threads};
+use crate::waiting::{PumpThreads, ThreadHost, Threads};
 use crate::{Blocking, Client, ClientError, Clock, Placement, Reactor, ReactorError, Waiting};
 use blkmq_core::{Nanos, Payload};
 use blkmq_engine::{
@@ -22,7 +21,7 @@ pub struct Service<P> {
     clock: Clock,
     /// As set by the program; `None` if it is chosen for the machine.
     waiting: Option<Waiting>,
-    stalls: Settings,
+    stalls: StallSettings,
     submitters: u16,
     threads: Arc<Threads>,
     /// Makes the lanes of further submitters; `None` if they have no lanes.
@@ -105,7 +104,7 @@ impl<P: Payload> Service<P> {
             queue,
             clock,
             waiting: None,
-            stalls: Settings::default(),
+            stalls: StallSettings::default(),
             submitters,
             threads,
             another,

@@ -7,7 +7,6 @@
 //! how a request fails. A value of a parameter that is changed or has no effect is reported in a note; an invalid one
 //! is an error.
 
-mod image;
 mod store;
 
 use crate::basics::{
@@ -19,10 +18,10 @@ use blkmq_engine::{
     BioTable, DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues, DeviceShape, Enqueued, Finished,
     Inflight, Verdict, WriteCache,
 };
-pub use image::{Image, PAGE};
 use std::collections::BTreeMap;
 pub use store::MemoryStore;
 use store::Owed;
+pub use store::{Image, PAGE};
 
 /// The device for lists and messages.
 pub(crate) const ABOUT: About = About {
@@ -396,7 +395,7 @@ impl BadBlocks {
 
 #[cfg(test)]
 mod tests {
-    use super::image::Extent;
+    use super::store::Extent;
     use super::store::{Landing, Store};
     use super::{PARAMETERS, *};
     use crate::{Device, registry};

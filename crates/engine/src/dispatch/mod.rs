@@ -281,7 +281,7 @@ impl<P> Engine<P> {
     /// Returns whether the elevator is behind a lock.
     #[inline]
     pub(crate) fn is_locked(&self) -> bool {
-        self.hub.modes.access != Access::Combining
+        !matches!(self.hub.modes.access, Access::Combining)
     }
 }
 
@@ -492,8 +492,9 @@ impl<P: Send> Engine<P> {
         };
         tally.kicks_sent.add(1);
         let waits = guard.turn(&self.hub, hctx, now);
-        Locked(self).kick_for_each(hw, guard.take_completed_since_kick(), waits);
+        let completed = guard.take_completed_since_kick();
         if waits {
+            Locked(self).kick_for_each(hw, completed);
             self.owe_pass(hw);
         }
         // Usually one turn suffices, and leaves no duties.
@@ -536,8 +537,9 @@ impl<P: Send> Engine<P> {
         loop {
             if is_owed {
                 let waits = guard.turn_again(&self.hub, hctx, now);
-                Locked(self).kick_for_each(hw, guard.take_completed_since_kick(), waits);
+                let completed = guard.take_completed_since_kick();
                 if waits {
+                    Locked(self).kick_for_each(hw, completed);
                     self.owe_pass(hw);
                 }
                 restart |= waits;
@@ -590,7 +592,7 @@ impl<P: Send> Engine<P> {
         }
         planted::stop(Stop::BeforePump);
         let restart = match sent {
-            Sent::By(hw) if self.hub.lasting.pump_mode == PumpMode::Inline => {
+            Sent::By(hw) if matches!(self.hub.lasting.pump_mode, PumpMode::Inline) => {
                 self.pump(hw, by.now, by.tally)
             }
             Sent::By(hw) => self.pump_or_call(hw, by),
@@ -645,7 +647,7 @@ impl<P: Send> Engine<P> {
         }
         let now = by.now;
         let look = if self.hub.has_owners() { Look::All } else { follow.look(now) };
-        if look == Look::Nothing {
+        if matches!(look, Look::Nothing) {
             return false;
         }
         let mut ready = Ready::default();
@@ -657,7 +659,7 @@ impl<P: Send> Engine<P> {
         }
         // Only with a pump to run, because the code below decides whether to run the elevator.
         let mut ran = !ready.is_empty() && self.drive(shard, ready, by);
-        if look == Look::Devices {
+        if matches!(look, Look::Devices) {
             return ran;
         }
         // If anything ran, a pass has made that check.
@@ -760,7 +762,7 @@ impl<P: Send> Engine<P> {
     /// Returns whether a turn of the pump of `hw` is worthwhile for a thread that is awake anyway.
     pub(crate) fn pump_due(&self, hw: HwQueue, now: Instant, look: Look) -> bool {
         let of_device = self.hub.hctx(hw).signals() || self.is_event_due(hw, now);
-        of_device || look == Look::All && self.pump_owed(hw, now)
+        of_device || matches!(look, Look::All) && self.pump_owed(hw, now)
     }
 
     /// Returns whether the device of `hw`, or the timer of a request there, needs a turn now.

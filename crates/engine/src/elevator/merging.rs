@@ -58,9 +58,15 @@ impl Elevator {
         !self.has_slot_for(io)
     }
 
+    /// Returns whether requests may merge at all.
+    #[inline]
+    pub(super) fn merges(&self) -> bool {
+        !matches!(self.config.nomerges, NoMerges::None)
+    }
+
     #[inline]
     fn merge_target(&mut self, io: &IoMeta) -> Option<(RequestId, Kind)> {
-        if self.slots.held == 0 || self.config.nomerges == NoMerges::None || !merge::mergeable(io) {
+        if self.slots.held == 0 || !self.merges() || !merge::mergeable(io) {
             return None;
         }
         self.find(io)
@@ -69,7 +75,7 @@ impl Elevator {
     /// Adds a held request to the index, if other I/Os may merge with it.
     #[inline]
     pub(super) fn index_held(&mut self, id: RequestId, meta: &IoMeta) {
-        if self.config.nomerges != NoMerges::None && merge::mergeable(meta) {
+        if self.merges() && merge::mergeable(meta) {
             self.index.insert(id, meta.sector, meta.end());
             if self.last_merge.is_none() {
                 self.last_merge = Some(id);

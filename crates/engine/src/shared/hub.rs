@@ -68,7 +68,7 @@ impl<P> Hub<P> {
     /// Returns whether each submitter has its own lane.
     #[inline]
     pub(crate) fn has_owners(&self) -> bool {
-        self.lasting.pump_mode == PumpMode::Owner
+        matches!(self.lasting.pump_mode, PumpMode::Owner)
     }
 
     #[inline]

@@ -39,7 +39,7 @@ pub enum PumpMode {
 impl PumpMode {
     /// Returns whether threads that submit, poll or wait run pumps.
     pub(crate) fn is_inline(self) -> bool {
-        self != Self::Thread
+        !matches!(self, Self::Thread)
     }
 }
 

@@ -36,7 +36,7 @@
 //! Bios of finished requests are sent to their submitter together ([`Finish`]): their tokens are given up, and only
 //! indices remain.
 
-use crate::sync::lines::Lines;
+use crate::sync::completion_ring::Lines;
 use crate::sync::{
     CompletionReceiver, CompletionSender, GlobalCount, Orphans, UnsafeCell, completion_ring,
 };

@@ -13,7 +13,7 @@
 //!
 //! The lock has separate cache lines, so that waiters do not disturb the holder.
 
-use super::poison::{AlarmRef, Poison, Unwinding};
+use super::run_cell::{AlarmRef, Poison, Unwinding};
 use super::{Mutex, MutexGuard, PoisonError, QueuedLock, TryLockError, UnsafeCell};
 use crossbeam_utils::CachePadded;
 use std::marker::PhantomData;

@@ -1,8 +1,9 @@
 //! All the protocols between the engine's threads, independent of requests.
 //!
-//! One mechanism per file. Each file opens with a table over its atomic words: a row per state, a column per call, and
-//! in the cells the effect and the thread that acts next (*you* is the caller). The argument that each ordering is
-//! enough follows. The rest of the engine has no atomics but flags and hints, and no `unsafe` outside `slots.rs`.
+//! One mechanism per file. Each word has a table, at the head of its file or of its type: a row per state, a column per
+//! call, and in the cells the effect and the thread that acts next (*you* is the caller). The argument that each
+//! ordering is enough follows. The rest of the engine has no atomics but flags and hints, and no `unsafe` outside
+//! `slots.rs`.
 //!
 //! | file | mechanism | read-modify-writes on the hot path |
 //! |---|---|---|
@@ -12,12 +13,12 @@
 //! | [`dispatch_gate`], [`insert_lists`], [`delayed_work`] | proposed relief for that lock | as proposed |
 //! | [`mod@ring`] | staging: one producer, one consumer | 0 |
 //! | [`mod@completion_ring`] | many producers, one consumer, sized so that it cannot overflow | 1 per batch |
-//! | [`pending`] | which submitters have staged work | set 1, take 1 per non-empty word |
 //! | [`bitmap`] | tags without a lock | get 1 per batch, put 1 per word |
 //! | [`tag_set`], [`fair_share`] | tags with waiters, divided among users | as `bitmap` while no elevator waits |
-//! | [`restart`] | a mark: kick this elevator when the next tag is free | mark 1, take 0 or 1 |
-//! | [`attendance`] | which thread pumps the lane of a submitter | 0 |
-//! | [`sleepers`] | which submitters sleep and may be woken | 0 while none sleeps |
+//! | [`marks`] | which submitters have staged work | set 1, take 1 per non-empty word |
+//! | | a request to be kicked when the next tag is free | mark 1, take 0 or 1 |
+//! | | which submitters sleep and may be woken | 0 while none sleeps |
+//! | | which thread pumps the lane of a submitter | 0 |
 //! | [`budget`] | how many requests may have left the elevators | take 1, put 1, none if unlimited |
 //! | [`meter`] | a rate that several threads share | reserve 1 |
 //! | [`tokens`] | a budget with a limit that changes and with waiters | take 1, put 1 |
@@ -42,7 +43,6 @@
 //! Loom explores acquire, release and relaxed orderings and `SeqCst` fences, but treats a `SeqCst` load or store as
 //! weaker. The protocols use neither: where a total order is needed, there is a fence.
 
-pub(crate) mod attendance;
 pub(crate) mod bitmap;
 pub(crate) mod budget;
 pub(crate) mod completion_ring;
@@ -52,21 +52,16 @@ pub(crate) mod delayed_work;
 pub(crate) mod dispatch_gate;
 pub(crate) mod fair_share;
 pub(crate) mod insert_lists;
-pub(crate) mod lines;
 pub(crate) mod lock_cell;
+pub(crate) mod marks;
 pub(crate) mod meter;
-pub(crate) mod pending;
-pub(crate) mod poison;
 pub(crate) mod queued_lock;
-pub(crate) mod restart;
 pub(crate) mod ring;
 pub(crate) mod run_cell;
 pub(crate) mod run_state;
-pub(crate) mod sleepers;
 pub(crate) mod tag_set;
 pub(crate) mod tokens;
 
-pub(crate) use attendance::Attendance;
 pub(crate) use bitmap::{BitBatch, Bitmap};
 pub(crate) use budget::{Budget, Lever};
 pub(crate) use completion_ring::{CompletionReceiver, CompletionSender, completion_ring};
@@ -77,14 +72,11 @@ pub(crate) use dispatch_gate::DispatchGate;
 pub(crate) use fair_share::FairShare;
 pub(crate) use insert_lists::InsertLists;
 pub(crate) use lock_cell::{DetachedLock, LockCell, LockGuard, LockKind};
-pub(crate) use pending::Pending;
-pub(crate) use poison::{Alarm, AlarmRef, Orphans};
+pub(crate) use marks::{Attendance, Pending, Restart, Sleepers};
 pub(crate) use queued_lock::QueuedLock;
-pub(crate) use restart::Restart;
 pub(crate) use ring::{Consumer, Level, Mark, Producer, ring};
-pub(crate) use run_cell::{Detached, RunCell, RunGuard};
+pub(crate) use run_cell::{Alarm, AlarmRef, Detached, Orphans, RunCell, RunGuard};
 pub(crate) use run_state::{Kick, RunState};
-pub(crate) use sleepers::Sleepers;
 pub(crate) use tag_set::{TagBatch, TagSet, TagSetShape};
 pub(crate) use tokens::TokenPool;
 

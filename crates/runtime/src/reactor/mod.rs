@@ -16,8 +16,8 @@ mod turn;
 
 pub use handle::{Handle, Permit, Reserving, Submitted};
 
+use crate::client::Stalls;
 use crate::port::thread::{self, JoinHandle};
-use crate::stall::Stalls;
 use crate::waiting::{PumpThreads, Threads};
 use crate::{Client, ClientError, Clock, StillHeld, Waiting};
 use blkmq_core::{Nanos, Payload};
@@ -402,7 +402,7 @@ mod tests {
         let waiting = Waiting { spins: 0, rounds: 0, yields: 0 };
         let mut submitter = queue.submitter().unwrap();
         threads.prepare(&mut submitter, None).unwrap();
-        let stalls = Stalls::new(crate::stall::Settings::default(), queue.clone());
+        let stalls = Stalls::new(crate::client::StallSettings::default(), queue.clone());
         Reactor::start(Launch { submitter, clock, waiting, threads, pumps, stalls }).unwrap()
     }
 

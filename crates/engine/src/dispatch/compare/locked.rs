@@ -384,7 +384,10 @@ impl<P: Send> Locked<'_, P> {
             return false;
         };
         let restart = pump.turn_with(&self.hub, hctx, by.now, list);
-        self.kick_for_each(hw, pump.take_completed_since_kick(), restart);
+        let completed = pump.take_completed_since_kick();
+        if restart {
+            self.kick_for_each(hw, completed);
+        }
         self.carry_out(self.pump_gate(hw), &mut pump.duties, &mut wakes);
         drop(pump);
         self.wake(&wakes);
@@ -481,8 +484,8 @@ impl<P: Send> Locked<'_, P> {
     /// waits, each request that has completed since the last turn kicks every hardware queue of the elevator, as SCSI
     /// did when the flag was proposed.
     #[inline]
-    pub(crate) fn kick_for_each(&self, hw: HwQueue, completed: u64, waits: bool) {
-        if waits && self.hub.modes.kick != KickMode::Coalesced {
+    pub(crate) fn kick_for_each(&self, hw: HwQueue, completed: u64) {
+        if self.hub.modes.kick != KickMode::Coalesced {
             self.kick_each(hw, completed);
         }
     }

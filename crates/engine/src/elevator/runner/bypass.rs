@@ -6,7 +6,7 @@ use super::{PASS_STAGED, Runner, ring_of};
 use crate::Inflight;
 use crate::elevator::merging::{Emptied, Plug};
 use crate::elevator::runner::{Lane, TAG_BATCH};
-use crate::elevator::{Chain, Elevator, NoMerges, Op, Slots, merge};
+use crate::elevator::{Chain, Elevator, Op, Slots, merge};
 use crate::shared::duties::{Duties, Ready};
 use crate::shared::hctx::PluggedRequest;
 use crate::shared::hub::{Hub, Shard};
@@ -564,7 +564,7 @@ impl Elevator {
         &self,
         ios: impl ExactSizeIterator<Item = &'a PluggedRequest> + Clone,
     ) -> bool {
-        self.config.nomerges == NoMerges::None || merge::are_apart(ios.map(|io| &io.meta))
+        !self.merges() || merge::are_apart(ios.map(|io| &io.meta))
     }
 
     /// Gives `slots` to I/Os that may pass together, and passes the I/Os to the policy, to leave by `hw`. Writes their

@@ -337,7 +337,7 @@ impl<P: Send> Submitter<P> {
 
     #[inline]
     pub(super) fn make_room(&mut self, now: Instant) {
-        if self.plug.must_flush(self.q.hub.nomerges != NoMerges::None) {
+        if self.plug.must_flush(!matches!(self.q.hub.nomerges, NoMerges::None)) {
             self.flush(now);
         }
     }
