@@ -21,8 +21,8 @@ use kinds::Wrapped;
 #[cfg(feature = "uring")]
 pub use kinds::file::FileDevice;
 use std::error::Error;
+use std::io;
 use std::ops::Range;
-use std::{fmt, io};
 
 /// A device opened by [`open`]. Its payloads are buffers that the kernel can access ([`IoBuf`]), such as
 /// [`AlignedBuf`](blkmq_buf::AlignedBuf).
@@ -357,27 +357,28 @@ trait Opened {
 }
 
 /// Why a device could not be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 #[non_exhaustive]
 pub enum OpenError {
     /// The description names an unknown device, one that this build is without, or a parameter that the device does not
     /// have; the text lists the accepted names.
-    Description(DeviceError),
+    Description(#[from] DeviceError),
     /// The file or block device cannot be opened.
     #[cfg(feature = "uring")]
-    File(FileError),
+    File(#[source] FileError),
     /// The export of an NBD server cannot be opened.
     #[cfg(all(target_os = "linux", feature = "nbd"))]
-    Nbd(blkmq_remote::OpenError),
+    Nbd(#[source] blkmq_remote::OpenError),
     /// The image of a Ceph cluster cannot be opened.
     #[cfg(all(target_os = "linux", feature = "rbd"))]
-    Rbd(blkmq_rbd::OpenError),
+    Rbd(#[source] blkmq_rbd::OpenError),
     /// The description of a layer is wrong.
     #[cfg(feature = "layers")]
-    Layer(blkmq_layer::KindError),
+    Layer(#[source] blkmq_layer::KindError),
     /// The layer does not accept these devices.
     #[cfg(feature = "layers")]
-    Stack(blkmq_layer::StackError),
+    Stack(#[source] blkmq_layer::StackError),
 }
 
 /// The error of a kind of device.
@@ -423,55 +424,20 @@ impl OpenError {
     }
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.cause(), f)
-    }
-}
-
-impl Error for OpenError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(self.cause())
-    }
-}
-
-impl From<DeviceError> for OpenError {
-    fn from(e: DeviceError) -> Self {
-        Self::Description(e)
-    }
-}
-
 /// Why [`Device::start`](crate::Device::start) did not start a service, or [`scheduler`](crate::scheduler()) found
 /// none.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// There is no scheduler of this name, or this build is without it; the text names the feature that adds it.
+    #[error("{}", blkmq_sched::registry::refusal(.0, &[AUTO]))]
     Scheduler(String),
     /// The hardware queues of the device cannot be created.
-    Queues(io::Error),
+    #[error("{0}")]
+    Queues(#[source] io::Error),
     /// The service cannot start.
-    Service(ServiceError),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Scheduler(name) => f.write_str(&blkmq_sched::registry::refusal(name, &[AUTO])),
-            Self::Queues(e) => e.fmt(f),
-            Self::Service(e) => e.fmt(f),
-        }
-    }
-}
-
-impl Error for StartError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Scheduler(_) => None,
-            Self::Queues(e) => Some(e),
-            Self::Service(e) => Some(e),
-        }
-    }
+    #[error("{0}")]
+    Service(#[source] ServiceError),
 }
 
 #[cfg(test)]

@@ -62,6 +62,8 @@ struct Piece {
 unsafe impl Send for BufList {}
 
 /// A list of more than [`BufList::MOST`] buffers. Gives the buffers back.
+#[derive(thiserror::Error)]
+#[error("{} buffers in a list; accepted: up to {}", .0.len(), BufList::MOST)]
 pub struct TooManyBufs(Vec<AlignedBuf>);
 
 // SAFETY: a shared reference gives only the number of buffers. With it, the error goes into `Box<dyn Error + Send +
@@ -81,14 +83,6 @@ impl fmt::Debug for TooManyBufs {
         f.debug_tuple("TooManyBufs").field(&self.0.len()).finish()
     }
 }
-
-impl fmt::Display for TooManyBufs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} buffers in a list; accepted: up to {}", self.0.len(), BufList::MOST)
-    }
-}
-
-impl std::error::Error for TooManyBufs {}
 
 impl BufList {
     /// The most buffers of a list: as many as the kernel takes in one call.

@@ -46,23 +46,15 @@ impl<P> fmt::Debug for Queue<P> {
 }
 
 /// All submitters that the queue was built for are registered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "all {submitters} submitters of the queue are registered; Config::submitters says how many \
+     there may be"
+)]
 pub struct NoSubmitterLeft {
     /// The number of submitters.
     pub submitters: u16,
 }
-
-impl fmt::Display for NoSubmitterLeft {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "all {} submitters of the queue are registered; Config::submitters says how many there may be",
-            self.submitters
-        )
-    }
-}
-
-impl std::error::Error for NoSubmitterLeft {}
 
 impl<P: Send + 'static> Queue<P> {
     /// Registers a submitter: one per thread, like the kernel's software queues. It maps to a hardware queue;

@@ -116,14 +116,17 @@ impl<P: Payload> Queue<P> {
 }
 
 /// Why a trace cannot begin.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
     /// Another trace, or another observer of the policies, is active.
+    #[error("busy: another one of the device is under way")]
     Busy,
     /// The requested number of notes is 0 or too large.
+    #[error("room for {0} notes; accepted: 1 to {MAX_TRACE_NOTES}")]
     Room(u32),
     /// The queue refuses changes at present.
+    #[error("{0}")]
     Change(ChangeError),
 }
 
@@ -132,20 +135,6 @@ impl From<ChangeError> for TraceError {
         Self::Change(error)
     }
 }
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Busy => f.write_str("busy: another one of the device is under way"),
-            Self::Room(notes) => {
-                write!(f, "room for {notes} notes; accepted: 1 to {MAX_TRACE_NOTES}")
-            }
-            Self::Change(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for TraceError {}
 
 impl<P: Send + 'static> Queue<P> {
     /// Begins a trace, with room for `notes` notes at each elevator, rounded up to a power of two. It begins in the
@@ -599,33 +588,25 @@ fn lanes<P>(plan: &Plan, lasting: &Lasting<P>) -> u16 {
 }
 
 /// Why a requested change of a queue is impossible.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
     /// The plan contradicts itself or exceeds a limit.
+    #[error("{0}")]
     Config(ConfigError),
     /// The plan is for another device: with other hardware queues, driver tags or budgets.
+    #[error(
+        "the number of hardware queues, driver tags and budgets is the device's and cannot be \
+         changed"
+    )]
     Device,
     /// Another change is in progress.
+    #[error("another change of this queue is under way; try again")]
     Busy,
     /// A policy or a device of the queue has panicked.
+    #[error("a policy or a device of the queue panicked; build another one")]
     Poisoned,
 }
-
-impl fmt::Display for ChangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(e) => e.fmt(f),
-            Self::Device => f.write_str(
-                "the number of hardware queues, driver tags and budgets is the device's and cannot be changed",
-            ),
-            Self::Busy => f.write_str("another change of this queue is under way; try again"),
-            Self::Poisoned => f.write_str("a policy or a device of the queue panicked; build another one"),
-        }
-    }
-}
-
-impl std::error::Error for ChangeError {}
 
 /// Why a plan was not edited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -27,7 +27,6 @@ use blkmq_engine::{
 };
 pub use blocking::{Blocking, CallError, Canceller};
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 mod blocking;
@@ -94,34 +93,16 @@ pub struct Client<P> {
 }
 
 /// Why a service has no client left.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The queue has as many clients and reactors as it was built for
     /// ([`Config::submitters`](blkmq_engine::Config::submitters)).
-    NoSubmitterLeft(NoSubmitterLeft),
+    #[error("{0}")]
+    NoSubmitterLeft(#[source] NoSubmitterLeft),
     /// The descriptors that the client sleeps on, or its lane to the device, could not be created.
-    Descriptor(std::io::Error),
-}
-
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSubmitterLeft(e) => e.fmt(f),
-            Self::Descriptor(e) => {
-                write!(f, "no descriptors for a client (ulimit -n says how many there may be): {e}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ClientError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::NoSubmitterLeft(e) => Some(e),
-            Self::Descriptor(e) => Some(e),
-        }
-    }
+    #[error("no descriptors for a client (ulimit -n says how many there may be): {0}")]
+    Descriptor(#[source] std::io::Error),
 }
 
 impl<P: Payload> Client<P> {

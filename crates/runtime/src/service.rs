@@ -35,36 +35,18 @@ impl<P> fmt::Debug for Service<P> {
 }
 
 /// Why a service could not start.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
     /// The configuration is impossible.
-    Config(ConfigError),
+    #[error("{0}")]
+    Config(#[source] ConfigError),
     /// The descriptors that threads sleep on could not be created.
-    Bell(std::io::Error),
+    #[error("no descriptors to sleep on (ulimit -n says how many there may be): {0}")]
+    Bell(#[source] std::io::Error),
     /// A pump thread could not be started.
-    Thread(std::io::Error),
-}
-
-impl fmt::Display for ServiceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(e) => e.fmt(f),
-            Self::Bell(e) => {
-                write!(f, "no descriptors to sleep on (ulimit -n says how many there may be): {e}")
-            }
-            Self::Thread(e) => write!(f, "a pump thread could not be started: {e}"),
-        }
-    }
-}
-
-impl std::error::Error for ServiceError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Config(e) => Some(e),
-            Self::Bell(e) | Self::Thread(e) => Some(e),
-        }
-    }
+    #[error("a pump thread could not be started: {0}")]
+    Thread(#[source] std::io::Error),
 }
 
 impl<P: Payload> Service<P> {

@@ -78,31 +78,20 @@ impl<P> std::error::Error for SubmitError<P> {}
 pub type Answer<P> = Result<Completion<P>, SubmitError<P>>;
 
 /// Why a reactor takes no I/O at present.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
     /// The inbox is full, or other I/Os are in line; or a full inbox of I/Os of the same group and direction waits for
     /// a limit. Wait for an answer, then try again.
+    #[error("all {most} places of the reactor's inbox are taken; wait for an answer")]
     Full {
         /// The most I/Os that the inbox holds, in addition to the I/Os in flight.
         most: u32,
     },
     /// The reactor was dropped.
+    #[error("the reactor was dropped")]
     Closed,
 }
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full { most } => {
-                write!(f, "all {most} places of the reactor's inbox are taken; wait for an answer")
-            }
-            Self::Closed => f.write_str("the reactor was dropped"),
-        }
-    }
-}
-
-impl std::error::Error for Unavailable {}
 
 /// An I/O that a reactor did not take, with its callback if it was submitted with one.
 pub struct NotTaken<P, F = ()> {

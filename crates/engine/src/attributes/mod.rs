@@ -471,10 +471,11 @@ impl fmt::Display for Accepted {
 }
 
 /// Why an attribute cannot be read or written.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttributeError {
     /// There is no attribute of that name.
+    #[error("{path}: no such attribute; accepted: {}", accepted.join(", "))]
     Unknown {
         /// The path asked for.
         path: String,
@@ -482,11 +483,13 @@ pub enum AttributeError {
         accepted: Vec<Cow<'static, str>>,
     },
     /// The attribute is read-only.
+    #[error("{path} can only be read")]
     ReadOnly {
         /// The attribute.
         path: String,
     },
     /// The text is not a number.
+    #[error("{path}={text}: accepted: {accepted}")]
     NotANumber {
         /// The attribute.
         path: String,
@@ -496,6 +499,7 @@ pub enum AttributeError {
         accepted: Accepted,
     },
     /// The number is too large or too small, or not an accepted multiple.
+    #[error("{path}={text}: accepted: {accepted}")]
     OutOfRange {
         /// The attribute.
         path: String,
@@ -505,6 +509,7 @@ pub enum AttributeError {
         accepted: Accepted,
     },
     /// The text is not an accepted word.
+    #[error("{path}={text}: accepted: {}{}", accepted.join(", "), added_by(text))]
     NotAWord {
         /// The attribute.
         path: String,
@@ -514,6 +519,7 @@ pub enum AttributeError {
         accepted: Vec<&'static str>,
     },
     /// The current settings leave nothing to set.
+    #[error("{path} cannot be set: {why}")]
     NotNow {
         /// The attribute.
         path: String,
@@ -522,31 +528,15 @@ pub enum AttributeError {
     },
 }
 
-impl fmt::Display for AttributeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { path, accepted } => {
-                write!(f, "{path}: no such attribute; accepted: {}", accepted.join(", "))
-            }
-            Self::ReadOnly { path } => write!(f, "{path} can only be read"),
-            Self::NotANumber { path, text, accepted }
-            | Self::OutOfRange { path, text, accepted } => {
-                write!(f, "{path}={text}: accepted: {accepted}")
-            }
-            Self::NotAWord { path, text, accepted } => {
-                write!(f, "{path}={text}: accepted: {}", accepted.join(", "))?;
-                registry::left_out(text)
-                    .map_or(Ok(()), |name| write!(f, "; the feature '{name}' of blkmq adds it"))
-            }
-            Self::NotNow { path, why } => write!(f, "{path} cannot be set: {why}"),
-        }
-    }
+/// The feature that adds the word `text` to a build that is without it, as the end of a message.
+fn added_by(text: &str) -> String {
+    registry::left_out(text)
+        .map_or_else(String::new, |name| format!("; the feature '{name}' of blkmq adds it"))
 }
 
-impl std::error::Error for AttributeError {}
-
 /// Why an attribute of a queue was not set.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
 #[non_exhaustive]
 pub enum SetAttributeError {
     /// The attribute cannot be set, or not to this value.
@@ -554,17 +544,6 @@ pub enum SetAttributeError {
     /// The queue cannot be changed.
     Change(ChangeError),
 }
-
-impl fmt::Display for SetAttributeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Attribute(e) => e.fmt(f),
-            Self::Change(e) => e.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SetAttributeError {}
 
 impl From<AttributeError> for SetAttributeError {
     fn from(e: AttributeError) -> Self {

@@ -227,26 +227,17 @@ pub struct IoMax {
 }
 
 /// Why a text is not an `io.max`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "io.max: '{word}' is not possible; accepted: rbps=N, wbps=N, riops=N, wiops=N, bps=N, iops=N, \
+     N a number from 1 or 'max'; burst={}; burst_length={}",
+    Burst::FACTORS,
+    Burst::LENGTHS
+)]
 pub struct IoMaxError {
     /// The word that was not understood.
     pub word: String,
 }
-
-impl fmt::Display for IoMaxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "io.max: '{}' is not possible; accepted: rbps=N, wbps=N, riops=N, wiops=N, bps=N, iops=N, N a number from 1 \
-             or 'max'; burst={}; burst_length={}",
-            self.word,
-            Burst::FACTORS,
-            Burst::LENGTHS
-        )
-    }
-}
-
-impl std::error::Error for IoMaxError {}
 
 /// The words of cgroup v2 in its order, and then the other words that limit anything.
 impl fmt::Display for IoMax {
@@ -428,25 +419,17 @@ pub struct Promise {
 }
 
 /// Why a text is not a promise.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "promise: '{word}' is not possible; accepted: reserve_iops=N, reserve_bps=N, \
+     reserve_percent=N, limit_iops=N, limit_bps=N, limit_percent=N, p99_read=TIME, p99_write=TIME, \
+     p99_sync=TIME, goal_takes_at_most=0 to 100, N a number, TIME as in 500us, 20ms or 1s (a \
+     number is microseconds), 0 for none, overcommit=0, overcommit=1"
+)]
 pub struct PromiseError {
     /// The word that was not understood.
     pub word: String,
 }
-
-impl fmt::Display for PromiseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "promise: '{}' is not possible; accepted: reserve_iops=N, reserve_bps=N, reserve_percent=N, limit_iops=N, \
-             limit_bps=N, limit_percent=N, p99_read=TIME, p99_write=TIME, p99_sync=TIME, goal_takes_at_most=0 to 100, N a number, TIME as in 500us, 20ms \
-             or 1s (a number is microseconds), 0 for none, overcommit=0, overcommit=1",
-            self.word
-        )
-    }
-}
-
-impl std::error::Error for PromiseError {}
 
 impl fmt::Display for Promise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

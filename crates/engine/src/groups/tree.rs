@@ -6,7 +6,6 @@ use crate::sync::GlobalCount;
 use blkmq_core::{GroupId, GroupIndex};
 use blkmq_sched::GroupChange;
 use blkmq_sched::goals::Member;
-use std::fmt;
 
 /// The default weight of a group.
 pub(crate) const DEFAULT_WEIGHT: u32 = 100;
@@ -326,10 +325,11 @@ pub const MAX_WEIGHT: u32 = 1000;
 pub(super) const MAX_NAME: usize = 64;
 
 /// Why a tree of groups cannot be changed as asked.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
     /// No group has that name; lists the names that exist.
+    #[error("no group '{name}'{}", there_are(known))]
     Unknown {
         /// The unknown name.
         name: String,
@@ -337,18 +337,27 @@ pub enum GroupError {
         known: String,
     },
     /// The group was removed, and another group has its name.
+    #[error("group '{0}' was removed, and another one has its name")]
     Gone(String),
     /// A group of that name exists.
+    #[error("there is a group '{0}' already")]
     Exists(String),
     /// The name could be confused with other words.
+    #[error(
+        "'{0}' is no name for a group; accepted: 1 to {MAX_NAME} letters, digits, '.', '_' and '-'"
+    )]
     Name(String),
     /// The weight is outside of the range of schedulers.
+    #[error("weight is {0}; accepted are 1 to {MAX_WEIGHT}")]
     Weight(u32),
     /// The weight, as spelled by cgroup v2, is out of range.
+    #[error("io.weight is {0}; accepted are 1 to 10000")]
     IoWeight(u32),
     /// The tree has the maximum number of groups.
+    #[error("there are {MAX_GROUPS} groups already, which is the most")]
     Full,
     /// The group has children, which would lose their parent.
+    #[error("group '{name}' has groups below it, '{child}' for one; remove those first")]
     HasChildren {
         /// The group.
         name: String,
@@ -356,8 +365,10 @@ pub enum GroupError {
         child: String,
     },
     /// The root cannot be changed in this way.
+    #[error("the root has no weight among siblings and cannot be removed")]
     Root,
     /// The parent is the group itself, or its descendant.
+    #[error("group '{name}' cannot be below '{parent}', which is itself or below it")]
     Cycle {
         /// The group.
         name: String,
@@ -366,43 +377,13 @@ pub enum GroupError {
     },
 }
 
-impl fmt::Display for GroupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { name, known } if known.is_empty() => {
-                write!(f, "no group '{name}': none is defined but the root, '/'")
-            }
-            Self::Unknown { name, known } => {
-                write!(f, "no group '{name}'; there are: {known}, and the root, '/'")
-            }
-            Self::Gone(name) => {
-                write!(f, "group '{name}' was removed, and another one has its name")
-            }
-            Self::Exists(name) => write!(f, "there is a group '{name}' already"),
-            Self::Name(name) => write!(
-                f,
-                "'{name}' is no name for a group; accepted: 1 to {MAX_NAME} letters, digits, '.', '_' and '-'"
-            ),
-            Self::Weight(weight) => write!(f, "weight is {weight}; accepted are 1 to {MAX_WEIGHT}"),
-            Self::IoWeight(weight) => write!(f, "io.weight is {weight}; accepted are 1 to 10000"),
-            Self::Full => write!(f, "there are {MAX_GROUPS} groups already, which is the most"),
-            Self::HasChildren { name, child } => {
-                write!(
-                    f,
-                    "group '{name}' has groups below it, '{child}' for one; remove those first"
-                )
-            }
-            Self::Root => {
-                f.write_str("the root has no weight among siblings and cannot be removed")
-            }
-            Self::Cycle { name, parent } => {
-                write!(f, "group '{name}' cannot be below '{parent}', which is itself or below it")
-            }
-        }
+/// The groups that exist, as the end of a message.
+fn there_are(known: &str) -> String {
+    match known {
+        "" => ": none is defined but the root, '/'".to_owned(),
+        _ => format!("; there are: {known}, and the root, '/'"),
     }
 }
-
-impl std::error::Error for GroupError {}
 
 #[cfg(test)]
 mod tests {
@@ -412,7 +393,7 @@ mod tests {
         GroupSpec { name: name.into(), parent: parent.into(), weight, ..GroupSpec::default() }
     }
 
-    fn refusal(result: Result<impl fmt::Debug, GroupError>) -> String {
+    fn refusal(result: Result<impl std::fmt::Debug, GroupError>) -> String {
         result.expect_err("it is not possible").to_string()
     }
 

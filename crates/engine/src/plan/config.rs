@@ -346,12 +346,14 @@ impl Watchers {
 }
 
 /// Why a queue could not be built.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The device's limits are contradictory.
+    #[error("{0}")]
     Limits(LimitsError),
     /// The number of device queues given differs from that of the shape, or is zero.
+    #[error("the device has {given} hardware queues and says it has {wanted}; at least 1")]
     Queues {
         /// The number in the shape.
         wanted: u16,
@@ -359,17 +361,31 @@ pub enum ConfigError {
         given: usize,
     },
     /// `hw_queue_depth` is zero or too large.
+    #[error("hw_queue_depth is {0}; accepted are 1 to {MAX_HW_QUEUE_DEPTH}")]
     HwQueueDepth(u32),
     /// `nr_requests` is too large.
+    #[error(
+        "nr_requests is {0}; accepted are up to {MAX_NR_REQUESTS} (below {MIN_NR_REQUESTS} is \
+         raised to it)"
+    )]
     NrRequests(u32),
     /// The set of tags is already used by as many queues as it was made for.
+    #[error("the set of tags is used by as many queues as it was made for")]
     TagUsers,
     /// The set of tags does not fit the device.
+    #[error(
+        "a set of {depth} tags takes a device of that hw_queue_depth, with one hardware queue or \
+         shared_tags"
+    )]
     Tags {
         /// Tags in the set.
         depth: u32,
     },
     /// There are no submitters, or no credit, or more bios in total than can be numbered.
+    #[error(
+        "{submitters} submitters with a depth of {depth}; both must be at least 1 and their \
+         product below 16 million"
+    )]
     Submitters {
         /// The number of submitters.
         submitters: u16,
@@ -377,14 +393,22 @@ pub enum ConfigError {
         depth: u32,
     },
     /// `async_depth` is zero, or there is no scheduler whose tags it could divide.
+    #[error("async_depth is {0}; it must be at least 1, and takes a scheduler other than none")]
     AsyncDepth(u32),
     /// A device cannot have a budget of zero.
+    #[error("a device with a budget of 0 could never be given a request")]
     Budget,
     /// `device_depth` is not a possible bound.
+    #[error("device_depth is {0}; accepted are 1 to {MAX_DEVICE_DEPTH}, or the device's own")]
     DeviceDepth(u32),
     /// Groups have latency goals, but each of several hardware queues has its own elevator.
+    #[error(
+        "latency goals (p99_read, p99_write, p99_sync) take one elevator for the queue; accepted: \
+         scope queue, or auto"
+    )]
     GoalsScope,
     /// A limit of the plan is larger than the device's own.
+    #[error("{name} is {asked}; the device takes at most {most}")]
     BeyondDevice {
         /// The name, as in [`Limits`](blkmq_core::Limits).
         name: &'static str,
@@ -394,14 +418,24 @@ pub enum ConfigError {
         most: u32,
     },
     /// The device has no volatile cache, so there is nothing to flush.
+    #[error("the device has no volatile write cache: it can only write through")]
     NoWriteCache,
     /// The device cannot do `FUA`.
+    #[error("the device cannot do FUA; a flush must follow instead")]
     NoFua,
     /// The timeout of a device is zero.
+    #[error(
+        "with a timeout of 0 every request would time out; 30 s is usual, and u64::MAX is for ever"
+    )]
     Timeout,
     /// The floors of groups cannot be kept.
+    #[error("{0}")]
     Floors(FloorsError),
     /// The choice for an option is impossible with the access.
+    #[error(
+        "this {option} does not go with access={access}; accepted: {}",
+        modes::accepted(*access, option).join(", ")
+    )]
     Mode {
         /// The access.
         access: Access,
@@ -409,72 +443,6 @@ pub enum ConfigError {
         option: &'static str,
     },
 }
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Limits(e) => e.fmt(f),
-            Self::Queues { wanted, given } => {
-                write!(
-                    f,
-                    "the device has {given} hardware queues and says it has {wanted}; at least 1"
-                )
-            }
-            Self::HwQueueDepth(n) => {
-                write!(f, "hw_queue_depth is {n}; accepted are 1 to {MAX_HW_QUEUE_DEPTH}")
-            }
-            Self::NrRequests(n) => write!(
-                f,
-                "nr_requests is {n}; accepted are up to {MAX_NR_REQUESTS} (below {MIN_NR_REQUESTS} is raised to it)"
-            ),
-            Self::TagUsers => f.write_str("the set of tags is used by as many queues as it was made for"),
-            Self::Tags { depth } => write!(
-                f,
-                "a set of {depth} tags takes a device of that hw_queue_depth, with one hardware queue or \
-                 shared_tags"
-            ),
-            Self::Submitters { submitters, depth } => write!(
-                f,
-                "{submitters} submitters with a depth of {depth}; both must be at least 1 and their product \
-                 below 16 million"
-            ),
-            Self::AsyncDepth(n) => write!(
-                f,
-                "async_depth is {n}; it must be at least 1, and takes a scheduler other than none"
-            ),
-            Self::Budget => {
-                f.write_str("a device with a budget of 0 could never be given a request")
-            }
-            Self::DeviceDepth(n) => write!(
-                f,
-                "device_depth is {n}; accepted are 1 to {MAX_DEVICE_DEPTH}, or the device's own"
-            ),
-            Self::GoalsScope => f.write_str(
-                "latency goals (p99_read, p99_write, p99_sync) take one elevator for the queue; accepted: scope queue, or auto",
-            ),
-            Self::BeyondDevice { name, asked, most } => {
-                write!(f, "{name} is {asked}; the device takes at most {most}")
-            }
-            Self::NoWriteCache => {
-                f.write_str("the device has no volatile write cache: it can only write through")
-            }
-            Self::NoFua => f.write_str("the device cannot do FUA; a flush must follow instead"),
-            Self::Timeout => f.write_str(
-                "with a timeout of 0 every request would time out; 30 s is usual, and u64::MAX is for ever",
-            ),
-            Self::Floors(e) => e.fmt(f),
-            Self::Mode { access, option } => {
-                let accepted = modes::accepted(*access, option).join(", ");
-                write!(
-                    f,
-                    "this {option} does not go with access={access}; accepted: {accepted}"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 impl From<LimitsError> for ConfigError {
     fn from(e: LimitsError) -> Self {

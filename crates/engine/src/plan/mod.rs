@@ -331,20 +331,12 @@ impl DeviceDepth {
 }
 
 /// A text is not a device depth.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "device_depth: '{0}' is not valid; accepted: 0, for as many as the device takes, or 1 to \
+     {MAX_DEVICE_DEPTH}"
+)]
 pub struct DeviceDepthError(String);
-
-impl fmt::Display for DeviceDepthError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(text) = self;
-        write!(
-            f,
-            "device_depth: '{text}' is not valid; accepted: 0, for as many as the device takes, or 1 to {MAX_DEVICE_DEPTH}"
-        )
-    }
-}
-
-impl std::error::Error for DeviceDepthError {}
 
 impl fmt::Display for DeviceDepth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

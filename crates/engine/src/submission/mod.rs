@@ -280,33 +280,45 @@ pub struct Completion<P> {
     pub payload: P,
 }
 
-/// Why an I/O was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Why an I/O was not taken. The reason does not contain the I/O, so it can outlive it and cross threads, which a buffer
+/// often cannot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// There is not enough credit left for the I/O or, if it must be divided, for all its parts. Reap, then try again.
+    #[error("too little is left of this submitter's credit of {depth}; reap first")]
     NoCredit {
         /// The whole credit.
         depth: u32,
     },
     /// Start or length is not a multiple of the logical block size, or the length is zero.
+    #[error("start and length must be multiples of {block} bytes, the length above 0")]
     Misaligned {
         /// The logical block size in bytes.
         block: u32,
     },
     /// The I/O is too long for one request of the device, and cannot be divided: its payload does not allow it, or it
     /// would have more parts than the submitter's whole credit.
+    #[error("longer than the {most} sectors that can be taken, and not to be divided")]
     TooLong {
         /// The most sectors that would be taken at this sector.
         most: u32,
     },
     /// The I/O would have to be divided, but has [`IoFlags::NOWAIT`] (`EAGAIN`).
+    #[error(
+        "longer than the {most} sectors that the device takes at once, and NOWAIT; submit parts, \
+         or without it"
+    )]
     NoWait {
         /// The most sectors that are taken whole at this sector.
         most: u32,
     },
     /// The payload is in several ranges of memory. One block has more ranges than the device takes in a request, or
     /// ranges that its segments cannot join. Copy it into fewer ranges.
+    #[error(
+        "a block of the payload cannot be in one request: accepted are {segments} segments, which \
+         meet at multiples of {boundary} bytes"
+    )]
     Scattered {
         /// The most segments of a request.
         segments: u16,
@@ -314,6 +326,10 @@ pub enum Refusal {
         boundary: u64,
     },
     /// The payload is in several ranges of memory, one of which lacks the alignment that the device requires.
+    #[error(
+        "each of several ranges must begin at a multiple of {start} bytes and have a multiple of \
+         {len} bytes"
+    )]
     RangeMisaligned {
         /// Each range must begin at a multiple of this many bytes.
         start: u32,
@@ -321,79 +337,37 @@ pub enum Refusal {
         len: u32,
     },
     /// The I/O reaches beyond the end of the device.
+    #[error("beyond the end of the device at sector {capacity}")]
     OutOfRange {
         /// The device's size in sectors.
         capacity: u64,
     },
     /// The device does not have this operation.
+    #[error("the device does not support {0:?}")]
     Unsupported(Op),
     /// A read with a payload that does not allow reads into it ([`Payload::WRITE_ONLY`]).
+    #[error("the payload cannot be read into; use an AlignedBuf, or implement Payload::read_from")]
     WriteOnly,
     /// The I/O is expected to end after its deadline (`EBUSY`).
+    #[error("expected to take {expected}, which is longer than its deadline allows")]
     Late {
         /// The time that the I/O is expected to take.
         expected: Nanos,
     },
     /// The I/O has a deadline, but the queue makes no forecasts.
+    #[error("a deadline needs a forecast; set blkmq/forecast to 1, or leave it out")]
     NoForecast,
     /// The id of its group is stale (the group was removed, and its index has been reused), or it belongs to another
     /// queue.
+    #[error(
+        "the group was removed, and its index is another one's by now; or its id is of \
+         another queue"
+    )]
     NoGroup,
     /// A policy or a device of the queue panicked: it takes no more I/Os.
+    #[error("a policy or a device of the queue panicked; build another one")]
     Poisoned,
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoCredit { depth } => {
-                write!(f, "too little is left of this submitter's credit of {depth}; reap first")
-            }
-            Self::Misaligned { block } => {
-                write!(f, "start and length must be multiples of {block} bytes, the length above 0")
-            }
-            Self::TooLong { most } => {
-                write!(f, "longer than the {most} sectors that can be taken, and not to be divided")
-            }
-            Self::NoWait { most } => write!(
-                f,
-                "longer than the {most} sectors that the device takes at once, and NOWAIT; submit parts, \
-                 or without it"
-            ),
-            Self::Scattered { segments, boundary } => write!(
-                f,
-                "a block of the payload cannot be in one request: accepted are {segments} segments, which meet at \
-                 multiples of {boundary} bytes"
-            ),
-            Self::RangeMisaligned { start, len } => write!(
-                f,
-                "each of several ranges must begin at a multiple of {start} bytes and have a multiple of {len} bytes"
-            ),
-            Self::OutOfRange { capacity } => {
-                write!(f, "beyond the end of the device at sector {capacity}")
-            }
-            Self::Unsupported(op) => write!(f, "the device does not support {op:?}"),
-            Self::WriteOnly => f.write_str(
-                "the payload cannot be read into; use an AlignedBuf, or implement Payload::read_from",
-            ),
-            Self::Late { expected } => {
-                write!(f, "expected to take {expected}, which is longer than its deadline allows")
-            }
-            Self::NoGroup => f.write_str(
-                "the group was removed, and its index is another one's by now; or its id is of another queue",
-            ),
-            Self::NoForecast => {
-                f.write_str("a deadline needs a forecast; set blkmq/forecast to 1, or leave it out")
-            }
-            Self::Poisoned => {
-                f.write_str("a policy or a device of the queue panicked; build another one")
-            }
-        }
-    }
-}
-
-/// The reason does not contain the I/O, so it can outlive it and cross threads, which a buffer often cannot.
-impl std::error::Error for Refusal {}
 
 /// The error with which the I/O would have completed, for servers that must report an errno to their clients.
 impl From<Refusal> for IoError {

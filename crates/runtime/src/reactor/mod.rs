@@ -46,15 +46,21 @@ pub(crate) struct Launch<P> {
 }
 
 /// Why a reactor could not start.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReactorError {
     /// The queue was built for fewer submitters.
-    NoSubmitterLeft(NoSubmitterLeft),
+    #[error("{0}")]
+    NoSubmitterLeft(#[source] NoSubmitterLeft),
     /// The thread could not be started.
-    Thread(std::io::Error),
+    #[error("the reactor's thread could not be started: {0}")]
+    Thread(#[source] std::io::Error),
     /// The descriptors of one of its clients could not be created, or the runtime cannot watch them.
-    Descriptor(std::io::Error),
+    #[error(
+        "no descriptors for a client, or none that the runtime can watch (ulimit -n says how many \
+         there may be): {0}"
+    )]
+    Descriptor(#[source] std::io::Error),
 }
 
 impl From<ClientError> for ReactorError {
@@ -62,28 +68,6 @@ impl From<ClientError> for ReactorError {
         match why {
             ClientError::NoSubmitterLeft(e) => Self::NoSubmitterLeft(e),
             ClientError::Descriptor(e) => Self::Descriptor(e),
-        }
-    }
-}
-
-impl fmt::Display for ReactorError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSubmitterLeft(e) => e.fmt(f),
-            Self::Thread(e) => write!(f, "the reactor's thread could not be started: {e}"),
-            Self::Descriptor(e) => write!(
-                f,
-                "no descriptors for a client, or none that the runtime can watch (ulimit -n says how many there may be): {e}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ReactorError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::NoSubmitterLeft(e) => Some(e),
-            Self::Thread(e) | Self::Descriptor(e) => Some(e),
         }
     }
 }
