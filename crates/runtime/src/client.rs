@@ -27,6 +27,7 @@ use blkmq_engine::{
 };
 pub use blocking::{Blocking, CallError, Canceller};
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 
 mod blocking;
