@@ -411,15 +411,19 @@ impl fmt::Display for Difference {
 }
 
 /// Why a log cannot be replayed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReplayError {
     /// It cannot be read.
+    #[error("{0}")]
     Log(LogError),
     /// Its policy does not exist; with the list of existing ones.
+    #[error("the log: {}", registry::refusal(.0, &[]))]
     Policy(String),
     /// An option is not the policy's.
+    #[error("the log is of another version of its scheduler: {0}")]
     Option(OptionError),
     /// A call violates the contract between engine and policy, so no engine has recorded it.
+    #[error("call {call} of the log cannot have been made: {what}")]
     Contract {
         /// Number of the call, from 0.
         call: u64,
@@ -427,21 +431,6 @@ pub enum ReplayError {
         what: String,
     },
 }
-
-impl fmt::Display for ReplayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Log(e) => e.fmt(f),
-            Self::Policy(name) => write!(f, "the log: {}", registry::refusal(name, &[])),
-            Self::Option(e) => write!(f, "the log is of another version of its scheduler: {e}"),
-            Self::Contract { call, what } => {
-                write!(f, "call {call} of the log cannot have been made: {what}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ReplayError {}
 
 impl From<LogError> for ReplayError {
     fn from(e: LogError) -> Self {

@@ -83,22 +83,14 @@ pub struct Reports<'r, P> {
 }
 
 /// No turn is due, but I/Os are in flight: the engine or the device has lost something.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("stuck at {} ns of virtual time with {in_flight} I/Os in flight", .since.as_nanos())]
 pub struct Stuck {
     /// I/Os that have not ended.
     pub in_flight: u32,
     /// The time of the last turn.
     pub since: Instant,
 }
-
-impl fmt::Display for Stuck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (in_flight, since) = (self.in_flight, self.since.as_nanos());
-        write!(f, "stuck at {since} ns of virtual time with {in_flight} I/Os in flight")
-    }
-}
-
-impl std::error::Error for Stuck {}
 
 /// The operator of the queue: called when its time has come, and returns the time of the next call.
 type Operator<'a, P> = Box<dyn FnMut(Instant, &Queue<P>) -> Option<Instant> + 'a>;

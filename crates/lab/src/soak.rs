@@ -257,27 +257,18 @@ pub struct Replay {
 }
 
 /// Why a text describes no run.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReplayError {
     /// No such bug can be planted.
+    #[error(
+        "no bug '{0}'; accepted: {all}",
+        all = Bug::ALL.map(|bug| format!("{bug:?}")).join(", ")
+    )]
     Bug(String),
     /// The rest is no scenario.
+    #[error("{0}")]
     Scenario(ScenarioError),
 }
-
-impl fmt::Display for ReplayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bug(name) => {
-                let all = Vec::from_iter(Bug::ALL.iter().map(|bug| format!("{bug:?}"))).join(", ");
-                write!(f, "no bug '{name}'; accepted: {all}")
-            }
-            Self::Scenario(why) => why.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ReplayError {}
 
 const BUG: &str = "bug=";
 

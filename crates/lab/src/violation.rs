@@ -2,7 +2,6 @@
 
 use blkmq_core::{GroupId, HwQueue, Instant, IoResult, Nanos, SubmitterId, Tag};
 use blkmq_engine::{QueueStats, Refusal};
-use std::fmt;
 
 /// The stage of an I/O, as visible from outside the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,10 +17,11 @@ pub enum Stage {
 }
 
 /// A promise that was broken. The first one ends a run.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Violation {
     /// An I/O went to a stage that does not follow: completed twice, completed without the device, served again, or
     /// completed with another result than the device gave it.
+    #[error("I/O {cookie} was {was:?} and is now {now:?}")]
     Stages {
         /// The I/O.
         cookie: u64,
@@ -31,11 +31,13 @@ pub enum Violation {
         now: Stage,
     },
     /// A completion for an I/O that was never submitted.
+    #[error("nobody submitted I/O {cookie}, which completed")]
     Unknown {
         /// Its cookie.
         cookie: u64,
     },
     /// A completion reached another submitter, or with the payload of another I/O.
+    #[error("I/O {cookie} was completed to {by:?}, or with another's payload")]
     Misrouted {
         /// The I/O.
         cookie: u64,
@@ -43,6 +45,7 @@ pub enum Violation {
         by: SubmitterId,
     },
     /// A request at the device does not agree with its bios.
+    #[error("the request at sector {sector} on {hw:?}: {what}")]
     Malformed {
         /// The hardware queue.
         hw: HwQueue,
@@ -52,6 +55,7 @@ pub enum Violation {
         sector: u64,
     },
     /// An I/O began or ended without a flush that it needed.
+    #[error("I/O {cookie} did not get {what}, or not in time")]
     NotDurable {
         /// The I/O.
         cookie: u64,
@@ -59,6 +63,7 @@ pub enum Violation {
         what: &'static str,
     },
     /// A driver tag was used twice at the same time.
+    #[error("driver tag {} of {hw:?} is used twice", .tag.0)]
     TagTwice {
         /// The hardware queue.
         hw: HwQueue,
@@ -66,6 +71,7 @@ pub enum Violation {
         tag: Tag,
     },
     /// More of a resource is in use than there is.
+    #[error("{used} {what} in use, of {of}")]
     TooMany {
         /// The resource.
         what: &'static str,
@@ -75,6 +81,9 @@ pub enum Violation {
         of: u32,
     },
     /// More of a group's I/O has arrived than its limits allow.
+    #[error(
+        "{units} bytes or I/Os of {group:?} have arrived, and {of} may have at {rate} per second"
+    )]
     TooFast {
         /// The group.
         group: GroupId,
@@ -86,6 +95,7 @@ pub enum Violation {
         rate: u64,
     },
     /// The device was given a request other than the policy's next pick for this hardware queue.
+    #[error("{hw:?} was given the request at sector {arrived}{}", before(*.picked))]
     OutOfOrder {
         /// The hardware queue.
         hw: HwQueue,
@@ -95,6 +105,10 @@ pub enum Violation {
         arrived: u64,
     },
     /// No thread visited a hardware queue at the time that its device, or the rule of 3 ms, had named.
+    #[error(
+        "{hw:?} was due at {} ns and nobody has come by {} ns, with {slack} allowed",
+        .due.as_nanos(), .now.as_nanos()
+    )]
     Late {
         /// The hardware queue.
         hw: HwQueue,
@@ -106,6 +120,11 @@ pub enum Violation {
         slack: Nanos,
     },
     /// The device was idle, and the policy, which was holding requests back, was not asked again.
+    #[error(
+        "the device was idle, and the policy of {hw:?} was to be asked at {} ns and was not \
+         by {} ns, with {slack} allowed",
+        .due.as_nanos(), .now.as_nanos()
+    )]
     NotAsked {
         /// The hardware queue for which it was last asked.
         hw: HwQueue,
@@ -117,11 +136,16 @@ pub enum Violation {
         slack: Nanos,
     },
     /// The queue reported that it was frozen, but was not.
+    #[error("the queue is frozen, with {at_device} requests at its device")]
     NotFrozen {
         /// Requests that the device held, or was about to be offered again.
         at_device: u32,
     },
     /// I/Os are in flight and no event will ever come.
+    #[error(
+        "{in_flight} I/Os in flight, and nothing will ever happen after {} ns",
+        .since.as_nanos()
+    )]
     Stuck {
         /// The number of I/Os.
         in_flight: u32,
@@ -129,6 +153,7 @@ pub enum Violation {
         since: Instant,
     },
     /// Events keep coming, and the run does not end.
+    #[error("{in_flight} I/Os still in flight after {events} events")]
     Endless {
         /// I/Os in flight.
         in_flight: u32,
@@ -136,6 +161,7 @@ pub enum Violation {
         events: u64,
     },
     /// The contents of a block are not among the possible ones.
+    #[error("what is at sector {sector}: {what}")]
     Contents {
         /// The first sector of the block.
         sector: u64,
@@ -143,8 +169,10 @@ pub enum Violation {
         what: &'static str,
     },
     /// An I/O within the limits was refused.
+    #[error("an I/O within the limits was refused: {0}")]
     Refused(Refusal),
     /// All I/Os have ended and the counters do not agree.
+    #[error("at rest, not {rule}: {stats:?}")]
     Counters {
         /// The rule that should hold.
         rule: &'static str,
@@ -153,65 +181,9 @@ pub enum Violation {
     },
 }
 
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stages { cookie, was, now } => {
-                write!(f, "I/O {cookie} was {was:?} and is now {now:?}")
-            }
-            Self::Unknown { cookie } => write!(f, "nobody submitted I/O {cookie}, which completed"),
-            Self::Misrouted { cookie, by } => {
-                write!(f, "I/O {cookie} was completed to {by:?}, or with another's payload")
-            }
-            Self::Malformed { hw, what, sector } => {
-                write!(f, "the request at sector {sector} on {hw:?}: {what}")
-            }
-            Self::NotDurable { cookie, what } => {
-                write!(f, "I/O {cookie} did not get {what}, or not in time")
-            }
-            Self::TagTwice { hw, tag } => write!(f, "driver tag {} of {hw:?} is used twice", tag.0),
-            Self::TooMany { what, used, of } => write!(f, "{used} {what} in use, of {of}"),
-            Self::TooFast { group, units, of, rate } => write!(
-                f,
-                "{units} bytes or I/Os of {group:?} have arrived, and {of} may have at {rate} per second"
-            ),
-            Self::OutOfOrder { hw, picked: Some(picked), arrived } => write!(
-                f,
-                "{hw:?} was given the request at sector {arrived} before that at {picked}, which the \
-                 policy had picked earlier"
-            ),
-            Self::OutOfOrder { hw, picked: None, arrived } => {
-                write!(f, "{hw:?} was given the request at sector {arrived}, which was not picked")
-            }
-            Self::Late { hw, due, now, slack } => write!(
-                f,
-                "{hw:?} was due at {} ns and nobody has come by {} ns, with {slack} allowed",
-                due.as_nanos(),
-                now.as_nanos()
-            ),
-            Self::NotAsked { hw, due, now, slack } => write!(
-                f,
-                "the device was idle, and the policy of {hw:?} was to be asked at {} ns and was not by \
-                 {} ns, with {slack} allowed",
-                due.as_nanos(),
-                now.as_nanos()
-            ),
-            Self::NotFrozen { at_device } => {
-                write!(f, "the queue is frozen, with {at_device} requests at its device")
-            }
-            Self::Stuck { in_flight, since } => write!(
-                f,
-                "{in_flight} I/Os in flight, and nothing will ever happen after {} ns",
-                since.as_nanos()
-            ),
-            Self::Endless { in_flight, events } => {
-                write!(f, "{in_flight} I/Os still in flight after {events} events")
-            }
-            Self::Contents { sector, what } => write!(f, "what is at sector {sector}: {what}"),
-            Self::Refused(why) => write!(f, "an I/O within the limits was refused: {why}"),
-            Self::Counters { rule, stats } => write!(f, "at rest, not {rule}: {stats:?}"),
-        }
-    }
+fn before(picked: Option<u64>) -> String {
+    picked.map_or_else(
+        || ", which was not picked".into(),
+        |picked| format!(" before that at {picked}, which the policy had picked earlier"),
+    )
 }
-
-impl std::error::Error for Violation {}

@@ -30,20 +30,13 @@ impl fmt::Debug for Key {
 }
 
 /// Why a file is not accepted as a key.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the key file '{}': {why}", .path.display())]
 pub struct KeyError {
     /// The file.
     pub path: PathBuf,
     why: String,
 }
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the key file '{}': {}", self.path.display(), self.why)
-    }
-}
-
-impl std::error::Error for KeyError {}
 
 impl Key {
     /// # Errors

@@ -4,7 +4,6 @@
 
 use crate::mirror::MAX_LEGS as MAX_LEGS_OF_MIRROR;
 use blkmq_core::{Given, PairError, Parameter, RealDevice, SECTOR_SIZE, Unit};
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -106,10 +105,11 @@ pub enum Kind {
 }
 
 /// Why a description of a layer is refused.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KindError {
     /// The layer has no such parameter, or the parameter cannot have this value.
+    #[error("device {layer}: {why}")]
     Pair {
         /// The layer.
         layer: &'static str,
@@ -117,11 +117,13 @@ pub enum KindError {
         why: PairError,
     },
     /// A word is not a pair, or the devices are not in brackets.
+    #[error("devices stand in brackets behind the pairs; accepted: {accepted}")]
     Syntax {
         /// The form that is accepted.
         accepted: String,
     },
     /// There are fewer devices than the layer needs, or too many.
+    #[error("{given} devices in brackets; accepted: {}", from_to(.accepted))]
     Legs {
         /// The number of devices given.
         given: usize,
@@ -129,35 +131,17 @@ pub enum KindError {
         accepted: RangeInclusive<usize>,
     },
     /// An encrypted device without a key.
+    #[error("device crypt without a key; accepted: key=FILE")]
     NoKey,
     /// Too many layers are nested.
+    #[error("too many layers on one another; accepted: at most {MAX_NESTED} around a device")]
     Nested,
 }
 
-impl fmt::Display for KindError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pair { layer, why } => write!(f, "device {layer}: {why}"),
-            Self::Syntax { accepted } => {
-                write!(f, "devices stand in brackets behind the pairs; accepted: {accepted}")
-            }
-            Self::Legs { given, accepted } if accepted.start() == accepted.end() => {
-                write!(f, "{given} devices in brackets; accepted: {}", accepted.start())
-            }
-            Self::Legs { given, accepted } => {
-                let (least, most) = (accepted.start(), accepted.end());
-                write!(f, "{given} devices in brackets; accepted: from {least} to {most}")
-            }
-            Self::NoKey => f.write_str("device crypt without a key; accepted: key=FILE"),
-            Self::Nested => write!(
-                f,
-                "too many layers on one another; accepted: at most {MAX_NESTED} around a device"
-            ),
-        }
-    }
+fn from_to(accepted: &RangeInclusive<usize>) -> String {
+    let (least, most) = (accepted.start(), accepted.end());
+    if least == most { least.to_string() } else { format!("from {least} to {most}") }
 }
-
-impl std::error::Error for KindError {}
 
 impl Kind {
     /// Every layer, for programs that offer devices by name.

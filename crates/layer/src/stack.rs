@@ -13,7 +13,6 @@ use crate::{Coded, Findings, Layer};
 use blkmq_buf::IoBuf;
 use blkmq_core::{Finding, Limits, Nanos, SECTOR_SIZE};
 use blkmq_engine::{BlockDevice, DeviceQueues, DeviceShape, Join, WriteCache};
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -35,12 +34,17 @@ pub struct Stack<D> {
 }
 
 /// Why devices do not form a stack.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StackError {
     /// There are no devices.
+    #[error("a layer without devices; accepted: one or more")]
     NoLegs,
     /// A chunk of a stripe is not in whole blocks of a leg.
+    #[error(
+        "a chunk of {chunk} bytes is not in whole blocks of {block}, as one of the devices has; \
+         accepted: a multiple of them"
+    )]
     Chunk {
         /// Bytes in a chunk.
         chunk: u64,
@@ -48,6 +52,7 @@ pub enum StackError {
         block: u32,
     },
     /// A leg has no room for a chunk or a block.
+    #[error("device {leg} of the layer has less than {least} bytes; accepted: more")]
     Small {
         /// The number of the leg, from 0 on.
         leg: usize,
@@ -55,42 +60,24 @@ pub enum StackError {
         least: u64,
     },
     /// The leg has no sectors of 512 bytes, which checksums need.
+    #[error(
+        "blocks of {block} bytes have no room for checksums; accepted: a device with sectors of \
+         512 bytes"
+    )]
     Block {
         /// The block of the leg in bytes.
         block: u32,
     },
     /// A file is not a key.
+    #[error("{0}")]
     Key(KeyError),
     /// The devices do not form a mirror.
+    #[error("{0}")]
     Mirror(MirrorError),
     /// The legs together are longer than a device can be.
+    #[error("the devices of the layer have 2^64 bytes or more in all")]
     Large,
 }
-
-impl fmt::Display for StackError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoLegs => f.write_str("a layer without devices; accepted: one or more"),
-            Self::Chunk { chunk, block } => write!(
-                f,
-                "a chunk of {chunk} bytes is not in whole blocks of {block}, as one of the devices has; accepted: a multiple \
-                 of them"
-            ),
-            Self::Small { leg, least } => {
-                write!(f, "device {leg} of the layer has less than {least} bytes; accepted: more")
-            }
-            Self::Block { block } => write!(
-                f,
-                "blocks of {block} bytes have no room for checksums; accepted: a device with sectors of 512 bytes"
-            ),
-            Self::Key(e) => e.fmt(f),
-            Self::Mirror(e) => e.fmt(f),
-            Self::Large => f.write_str("the devices of the layer have 2^64 bytes or more in all"),
-        }
-    }
-}
-
-impl std::error::Error for StackError {}
 
 impl<D: BlockDevice<Part>> Stack<D> {
     /// A layer of this kind in front of `legs`. For a mirror, these are the legs that are present, and their records

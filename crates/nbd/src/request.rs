@@ -7,7 +7,6 @@
 
 use crate::magic::{EXTENDED_REQUEST, REQUEST};
 use crate::wire::{Command, CommandFlags, ErrorCode, Header, HeaderStyle, Put, TransmissionFlags};
-use std::fmt;
 
 /// The facts about an export that a client can learn.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -184,35 +183,24 @@ impl Default for BlockSizes {
 }
 
 /// A size that is inconsistent with the others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BlockSizeError {
     /// The minimum is not a power of two from 1 to 65536.
+    #[error("minimum block size {0}: a power of two from 1 to 65536 is wanted")]
     Min(u32),
     /// The preferred size is not a power of two, or is below 512, below the minimum, or above the longest payload.
+    #[error(
+        "preferred block size {0}: a power of two is wanted, from 512 and the minimum to the \
+         longest payload"
+    )]
     Preferred(u32),
     /// The longest payload is below the preferred size, or not a multiple of the minimum.
+    #[error(
+        "longest payload {0}: a multiple of the minimum block size is wanted, not below the \
+         preferred one"
+    )]
     MaxPayload(u32),
 }
-
-impl fmt::Display for BlockSizeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Min(size) => {
-                write!(f, "minimum block size {size}: a power of two from 1 to 65536 is wanted")
-            }
-            Self::Preferred(size) => write!(
-                f,
-                "preferred block size {size}: a power of two is wanted, from 512 and the minimum to the longest payload"
-            ),
-            Self::MaxPayload(size) => write!(
-                f,
-                "longest payload {size}: a multiple of the minimum block size is wanted, not below the preferred one"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for BlockSizeError {}
 
 /// The number by which a client recognises the reply to its request. A server only repeats it, and accepts two requests
 /// in flight with the same cookie.

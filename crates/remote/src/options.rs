@@ -5,7 +5,6 @@
 use blkmq_core::{Given, Nanos, PairError, Parameter, RealDevice};
 use blkmq_nbd::client::BrokenHandshake;
 use percent_encoding::percent_decode_str;
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -162,45 +161,30 @@ pub struct Uri {
 }
 
 /// The reason why a text is not the address of an export.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UriError {
     /// The scheme is not one of NBD.
+    #[error("'{0}' is no URI of NBD; accepted: {FORMS}")]
     Scheme(String),
     /// The host is missing or not terminated, or the port is not a number.
+    #[error("'{0}' is no host and port; accepted: HOST, HOST:PORT, [IPV6], [IPV6]:PORT")]
     Host(String),
     /// The path of a local socket is missing, or a host has a socket path.
+    #[error("{0}; accepted: {FORMS}")]
     Socket(&'static str),
     /// A key of the query is unknown.
+    #[error("'{0}' is not understood; accepted: socket=, tls-certificates=, tls-hostname=")]
     Query(String),
     /// The percent-encoding of this part is invalid.
+    #[error("'{0}' is not text in UTF-8 behind its percent signs")]
     Encoding(String),
     /// TLS without trusted certificates.
+    #[error(
+        "TLS needs certificates to trust; accepted: ?tls-certificates=DIR with ca-cert.pem, and \
+         client-cert.pem and client-key.pem if the server asks for them"
+    )]
     Certificates,
 }
-
-impl fmt::Display for UriError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Scheme(text) => write!(f, "'{text}' is no URI of NBD; accepted: {FORMS}"),
-            Self::Host(text) => write!(
-                f,
-                "'{text}' is no host and port; accepted: HOST, HOST:PORT, [IPV6], [IPV6]:PORT"
-            ),
-            Self::Socket(why) => write!(f, "{why}; accepted: {FORMS}"),
-            Self::Query(word) => write!(
-                f,
-                "'{word}' is not understood; accepted: socket=, tls-certificates=, tls-hostname="
-            ),
-            Self::Encoding(text) => write!(f, "'{text}' is not text in UTF-8 behind its percent signs"),
-            Self::Certificates => f.write_str(
-                "TLS needs certificates to trust; accepted: ?tls-certificates=DIR with ca-cert.pem, and client-cert.pem \
-                 and client-key.pem if the server asks for them",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for UriError {}
 
 impl Uri {
     /// Parses an address: `nbd://`, `nbds://`, `nbd+unix://` or `nbds+unix://`.
@@ -289,83 +273,41 @@ fn host(authority: &str) -> Result<Server, UriError> {
 }
 
 /// The reason why an export cannot be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The description has no URI.
+    #[error("no uri; accepted: nbd:URI[,KEY=VALUE]...")]
     NoUri,
     /// A word of the description is not a pair.
+    #[error("'{0}' is no KEY=VALUE; accepted: nbd:URI[,KEY=VALUE]...")]
     Syntax(String),
     /// A parameter is unknown, or has an impossible value.
-    Parameter(PairError),
+    #[error("{0}")]
+    Parameter(#[from] PairError),
     /// The URI is not understood.
-    Uri(UriError),
+    #[error("{0}")]
+    Uri(#[from] UriError),
     /// The server cannot be reached, or closed the connection during the handshake.
-    Server(io::Error),
+    #[error("the NBD server cannot be reached: {0}")]
+    Server(#[from] io::Error),
     /// The server did not answer in time.
+    #[error("the NBD server does not answer")]
     Silent,
     /// The handshake failed.
-    Handshake(BrokenHandshake),
+    #[error("{0}")]
+    Handshake(#[source] BrokenHandshake),
     /// The certificates cannot be used.
+    #[error("{0}")]
     Tls(String),
     /// The scheme `nbds:` in a build without the feature `tls`.
+    #[error(
+        "nbds: this program is built without TLS; accepted: nbd:, or a build with --features=tls"
+    )]
     NoTls,
     /// The export cannot be a device, for the reason given.
+    #[error("{0}")]
     Unfit(String),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoUri => f.write_str("no uri; accepted: nbd:URI[,KEY=VALUE]..."),
-            Self::Syntax(word) => {
-                write!(f, "'{word}' is no KEY=VALUE; accepted: nbd:URI[,KEY=VALUE]...")
-            }
-            Self::Parameter(error) => error.fmt(f),
-            Self::Uri(error) => error.fmt(f),
-            Self::Server(error) => write!(f, "the NBD server cannot be reached: {error}"),
-            Self::Silent => f.write_str("the NBD server does not answer"),
-            Self::Handshake(error) => error.fmt(f),
-            Self::Tls(text) => f.write_str(text),
-            Self::NoTls => f.write_str("nbds: this program is built without TLS; accepted: nbd:, or a build with --features=tls"),
-            Self::Unfit(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Parameter(error) => Some(error),
-            Self::Uri(error) => Some(error),
-            Self::Server(error) => Some(error),
-            Self::Handshake(error) => Some(error),
-            Self::NoUri
-            | Self::Syntax(_)
-            | Self::Silent
-            | Self::Tls(_)
-            | Self::NoTls
-            | Self::Unfit(_) => None,
-        }
-    }
-}
-
-impl From<PairError> for OpenError {
-    fn from(error: PairError) -> Self {
-        Self::Parameter(error)
-    }
-}
-
-impl From<UriError> for OpenError {
-    fn from(error: UriError) -> Self {
-        Self::Uri(error)
-    }
-}
-
-impl From<io::Error> for OpenError {
-    fn from(error: io::Error) -> Self {
-        Self::Server(error)
-    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use blkmq_core::{GroupIndex, Instant, IoFlags, Nanos, Op, SECTOR_SIZE};
 use blkmq_engine::{TraceEvent, TraceWhat};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, BinaryHeap};
-use std::fmt;
 
 /// The upper three bytes of the first word of every record.
 const MAGIC: u32 = 0x6561_7400;
@@ -205,9 +204,13 @@ pub struct Record<'a> {
 }
 
 /// Why bytes are no trace. Offsets are in bytes from the beginning of the trace.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TraceError {
     /// A record does not begin with the magic number.
+    #[error(
+        "no blktrace record at byte {offset}: it begins with {found:#010x}; accepted is 0x65617407 \
+         or 0x65617408, in either byte order"
+    )]
     Magic {
         /// The place.
         offset: u64,
@@ -215,6 +218,10 @@ pub enum TraceError {
         found: u32,
     },
     /// An unknown version.
+    #[error(
+        "the blktrace record at byte {offset} is of version {version}; accepted are 7 (v1) \
+         and 8 (v2)"
+    )]
     Version {
         /// The place.
         offset: u64,
@@ -222,6 +229,9 @@ pub enum TraceError {
         version: u8,
     },
     /// The end comes before the end of a record.
+    #[error(
+        "the trace ends within the record at byte {offset}: {found} of its {wanted} bytes are there"
+    )]
     Truncated {
         /// The beginning of the record.
         offset: u64,
@@ -231,6 +241,10 @@ pub enum TraceError {
         found: usize,
     },
     /// More payload than any record has.
+    #[error(
+        "the record at byte {offset} claims {length} bytes of payload; accepted are up to \
+         {MOST_PAYLOAD}"
+    )]
     Payload {
         /// The beginning of the record.
         offset: u64,
@@ -238,32 +252,6 @@ pub enum TraceError {
         length: usize,
     },
 }
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Magic { offset, found } => write!(
-                f,
-                "no blktrace record at byte {offset}: it begins with {found:#010x}; accepted is 0x65617407 or \
-                 0x65617408, in either byte order"
-            ),
-            Self::Version { offset, version } => write!(
-                f,
-                "the blktrace record at byte {offset} is of version {version}; accepted are 7 (v1) and 8 (v2)"
-            ),
-            Self::Truncated { offset, wanted, found } => write!(
-                f,
-                "the trace ends within the record at byte {offset}: {found} of its {wanted} bytes are there"
-            ),
-            Self::Payload { offset, length } => write!(
-                f,
-                "the record at byte {offset} claims {length} bytes of payload; accepted are up to {MOST_PAYLOAD}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for TraceError {}
 
 /// Numbers in one of two byte orders, front to back.
 struct Fields<'a> {

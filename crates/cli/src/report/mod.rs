@@ -25,7 +25,6 @@ pub use lines::{TerseVersion, quoted};
 
 use blkmq_terminal::output::{quietly, width};
 use model::Report;
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -77,17 +76,12 @@ impl Format {
 }
 
 /// A format that does not exist.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "no output format '{0}'; accepted: {names}",
+    names = Format::ALL.map(|(name, _)| name).join(", ")
+)]
 pub struct UnknownFormat(pub String);
-
-impl fmt::Display for UnknownFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = Format::ALL.map(|(name, _)| name).join(", ");
-        write!(f, "no output format '{}'; accepted: {names}", self.0)
-    }
-}
-
-impl std::error::Error for UnknownFormat {}
 
 impl FromStr for Format {
     type Err = UnknownFormat;
@@ -132,9 +126,11 @@ pub struct Output {
 }
 
 /// A file that could not be opened or written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the report to '{}': {cause}{}", .path.display(), .left.text())]
 pub struct OutputError {
     path: PathBuf,
+    #[source]
     cause: io::Error,
     /// The fate of the file.
     left: Left,
@@ -153,21 +149,14 @@ enum Left {
     Part,
 }
 
-impl fmt::Display for OutputError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot write the report to '{}': {}", self.path.display(), self.cause)?;
-        f.write_str(match self.left {
-            Left::Alone => "",
-            Left::Removed => "; the file is removed",
-            Left::Emptied => "; the file is empty now",
-            Left::Part => "; the file may hold a part of it",
-        })
-    }
-}
-
-impl std::error::Error for OutputError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
+impl Left {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Alone => "",
+            Self::Removed => "; the file is removed",
+            Self::Emptied => "; the file is empty now",
+            Self::Part => "; the file may hold a part of it",
+        }
     }
 }
 

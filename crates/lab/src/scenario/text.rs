@@ -16,15 +16,22 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Why a text is no scenario.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// A word that is not of the form `key=value`.
+    #[error("'{0}' is not of the form key=value")]
     Syntax(String),
     /// No such key.
+    #[error(
+        "no key '{0}'; accepted: {keys}",
+        keys = Vec::from_iter(FIELDS.iter().map(|field| field.key)).join(", ")
+    )]
     Unknown(String),
     /// A key that occurs more than once.
+    #[error("{0} is given twice")]
     Twice(&'static str),
     /// A value that the key does not accept.
+    #[error("{key}={value} is not possible; accepted: {accepted}")]
     Value {
         /// The key.
         key: &'static str,
@@ -34,27 +41,9 @@ pub enum ScenarioError {
         accepted: String,
     },
     /// Each value is possible, but not all of them together; with the reason.
+    #[error("no such run is possible: {0}")]
     Impossible(String),
 }
-
-impl fmt::Display for ScenarioError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Syntax(word) => write!(f, "'{word}' is not of the form key=value"),
-            Self::Unknown(key) => {
-                let keys = Vec::from_iter(FIELDS.iter().map(|field| field.key)).join(", ");
-                write!(f, "no key '{key}'; accepted: {keys}")
-            }
-            Self::Twice(key) => write!(f, "{key} is given twice"),
-            Self::Value { key, value, accepted } => {
-                write!(f, "{key}={value} is not possible; accepted: {accepted}")
-            }
-            Self::Impossible(why) => write!(f, "no such run is possible: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for ScenarioError {}
 
 impl Field {
     /// The value of this field in `scenario`, as it is written.

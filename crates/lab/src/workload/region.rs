@@ -2,7 +2,6 @@
 
 use super::{Amount, BlockSize, Direction, Distribution, File, Files, Job};
 use blkmq_core::SECTOR_SIZE;
-use std::fmt;
 
 /// The part of the device that one thread touches, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,9 +20,13 @@ pub struct Region {
 }
 
 /// A thread whose region does not exist on the device. All fields are bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RegionError {
     /// The region would start at or behind the end.
+    #[error(
+        "offset + offset_increment * thread is {start}, but the device ends at {device}; accepted \
+         are offsets below that"
+    )]
     BeyondDevice {
         /// The start of the region.
         start: u64,
@@ -31,6 +34,11 @@ pub enum RegionError {
         device: u64,
     },
     /// The region would end behind the end.
+    #[error(
+        "size={size} from offset {start} does not fit into a device of {device} bytes; accepted is \
+         up to {}",
+        .device.saturating_sub(*.start)
+    )]
     DoesNotFit {
         /// The length asked for.
         size: u64,
@@ -40,6 +48,10 @@ pub enum RegionError {
         device: u64,
     },
     /// The zones of `zoned_abs` would end behind the end of the region.
+    #[error(
+        "random_distribution=zoned_abs: the zones end at {end}; accepted is up to {size}, the size \
+         of the job"
+    )]
     Zones {
         /// The end of the last zone.
         end: u64,
@@ -47,6 +59,7 @@ pub enum RegionError {
         size: u64,
     },
     /// Not one block fits into the region.
+    #[error("size={size} is smaller than the block size; accepted is {bs} (bs) or more")]
     TooSmall {
         /// Its length.
         size: u64,
@@ -54,34 +67,6 @@ pub enum RegionError {
         bs: u64,
     },
 }
-
-impl fmt::Display for RegionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BeyondDevice { start, device } => write!(
-                f,
-                "offset + offset_increment * thread is {start}, but the device ends at {device}; \
-                 accepted are offsets below that"
-            ),
-            Self::DoesNotFit { size, start, device } => write!(
-                f,
-                "size={size} from offset {start} does not fit into a device of {device} bytes; \
-                 accepted is up to {}",
-                device.saturating_sub(*start)
-            ),
-            Self::Zones { end, size } => write!(
-                f,
-                "random_distribution=zoned_abs: the zones end at {end}; accepted is up to {size}, the size of the job"
-            ),
-            Self::TooSmall { size, bs } => write!(
-                f,
-                "size={size} is smaller than the block size; accepted is {bs} (bs) or more"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RegionError {}
 
 impl Job {
     /// The region of thread `thread` (0 to `numjobs - 1`) of this job on a device of `device_bytes`.

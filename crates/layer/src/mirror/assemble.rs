@@ -10,34 +10,50 @@ use crate::queue;
 use blkmq_buf::AlignedBuf;
 use blkmq_core::{Instant, IoError, IoFlags, Nanos, Op, SECTOR_SIZE};
 use blkmq_engine::BlockDevice;
-use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// How long opening a mirror waits for its records.
 const PATIENCE: Instant = Instant::from_nanos(Nanos::from_secs(60).0);
 
 /// Why devices do not form a mirror.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MirrorError {
     /// No device has a record.
+    #[error(
+        "no device has a record of a mirror; accepted: create=1, which makes a mirror of the \
+         contents of device 0, with none missing"
+    )]
     NoRecords,
     /// A device has no record, although others have one.
+    #[error(
+        "device {leg} has no record of the mirror; accepted: replace=1, which copies the mirror \
+         to it"
+    )]
     NoRecord {
         /// The number of the device, from 0 on.
         leg: usize,
     },
     /// A device belongs to another mirror than an earlier one.
+    #[error(
+        "device {leg} is of another mirror than the ones before; accepted: devices of one mirror, \
+         or a device whose last 64 KiB are zeroes, with replace=1"
+    )]
     Foreign {
         /// The number of the device.
         leg: usize,
     },
     /// Another device has taken the place of this one.
+    #[error(
+        "device {leg} was replaced by another; accepted: that one, or a device whose last 64 KiB \
+         are zeroes, with replace=1"
+    )]
     Replaced {
         /// The number of the device.
         leg: usize,
     },
     /// The devices are not in the order in which the mirror was made.
+    #[error("device {leg} is number {number} of the mirror; accepted: their order")]
     Order {
         /// The number of the device here.
         leg: usize,
@@ -45,6 +61,10 @@ pub enum MirrorError {
         number: usize,
     },
     /// The mirror has another number of devices.
+    #[error(
+        "{given} devices of a mirror of {accepted}; accepted: {accepted}, with [missing] in the \
+         place of each that is"
+    )]
     Count {
         /// The number of devices given, including missing ones.
         given: usize,
@@ -52,6 +72,10 @@ pub enum MirrorError {
         accepted: usize,
     },
     /// Two devices were each written to without the other.
+    #[error(
+        "devices {one} and {other} were each written without the other; accepted: [missing] in the \
+         place of one, or zeroes in its last 64 KiB, with replace=1"
+    )]
     Diverged {
         /// The number of one.
         one: usize,
@@ -59,8 +83,13 @@ pub enum MirrorError {
         other: usize,
     },
     /// No present device has the contents of the mirror.
+    #[error(
+        "no device that is here has the contents of the mirror; accepted: one that was in step \
+         with it"
+    )]
     Behind,
     /// A record of a later version.
+    #[error("the record of device {leg} has version {version}; accepted: 1")]
     Later {
         /// The number of the device.
         leg: usize,
@@ -68,6 +97,7 @@ pub enum MirrorError {
         version: u32,
     },
     /// A device has no room for the mirror and its records.
+    #[error("device {leg} has not room for {least} sectors and records; accepted: more")]
     Small {
         /// The number of the device.
         leg: usize,
@@ -75,6 +105,10 @@ pub enum MirrorError {
         least: u64,
     },
     /// A record cannot be read or written.
+    #[error(
+        "the record of device {leg}: {error}; accepted: [missing] in its place, if others have the \
+         contents"
+    )]
     Record {
         /// The number of the device.
         leg: usize,
@@ -82,66 +116,12 @@ pub enum MirrorError {
         error: IoError,
     },
     /// The system refuses resources for the queues of a device.
+    #[error("{0}")]
     Queues(String),
     /// A queue of the mirror exists already.
+    #[error("a queue of the mirror exists already; accepted: one at a time")]
     Busy,
 }
-
-impl fmt::Display for MirrorError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoRecords => f.write_str(
-                "no device has a record of a mirror; accepted: create=1, which makes a mirror of the contents of device 0, \
-                 with none missing",
-            ),
-            Self::NoRecord { leg } => write!(
-                f,
-                "device {leg} has no record of the mirror; accepted: replace=1, which copies the mirror to it"
-            ),
-            Self::Foreign { leg } => write!(
-                f,
-                "device {leg} is of another mirror than the ones before; accepted: devices of one mirror, or a device whose \
-                 last 64 KiB are zeroes, with replace=1"
-            ),
-            Self::Replaced { leg } => write!(
-                f,
-                "device {leg} was replaced by another; accepted: that one, or a device whose last 64 KiB are zeroes, with \
-                 replace=1"
-            ),
-            Self::Order { leg, number } => {
-                write!(f, "device {leg} is number {number} of the mirror; accepted: their order")
-            }
-            Self::Count { given, accepted } => write!(
-                f,
-                "{given} devices of a mirror of {accepted}; accepted: {accepted}, with [missing] in the place of each that is"
-            ),
-            Self::Diverged { one, other } => write!(
-                f,
-                "devices {one} and {other} were each written without the other; accepted: [missing] in the place of one, or \
-                 zeroes in its last 64 KiB, with replace=1"
-            ),
-            Self::Behind => f.write_str(
-                "no device that is here has the contents of the mirror; accepted: one that was in step with it",
-            ),
-            Self::Later { leg, version } => {
-                write!(f, "the record of device {leg} has version {version}; accepted: 1")
-            }
-            Self::Small { leg, least } => {
-                write!(f, "device {leg} has not room for {least} sectors and records; accepted: more")
-            }
-            Self::Record { leg, error } => write!(
-                f,
-                "the record of device {leg}: {error}; accepted: [missing] in its place, if others have the contents"
-            ),
-            Self::Queues(error) => f.write_str(error),
-            Self::Busy => {
-                f.write_str("a queue of the mirror exists already; accepted: one at a time")
-            }
-        }
-    }
-}
-
-impl std::error::Error for MirrorError {}
 
 /// The user's choices about a mirror.
 #[derive(Clone, Copy, Debug, Default)]

@@ -21,7 +21,6 @@ use crate::wire::{
     ClientFlags, Fields, HandshakeFlags, HeaderStyle, InfoType, Limits, OptionCode, OptionError,
     Put, ReplyCode, TransmissionFlags, text,
 };
-use std::fmt;
 use std::ops::ControlFlow::{self, Break, Continue};
 
 /// The purpose of a connection.
@@ -151,121 +150,90 @@ pub struct Refused {
     pub text: String,
 }
 
+impl Refused {
+    fn reason(&self) -> String {
+        self.error.map_or_else(|number| format!("{number:#x}"), |error| format!("{error:?}"))
+    }
+}
+
 /// The reason why a client gives up in the handshake.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BrokenHandshake {
     /// The first bytes are not those of an NBD server.
+    #[error("{0:#018x} is not the beginning of an NBD server")]
     NotNbd(u64),
     /// The server speaks the old handshake, which has no options.
+    #[error("the server speaks the old handshake only")]
     Oldstyle,
     /// The server has no replies to options, which the goal or TLS needs.
+    #[error("the server has no replies to options")]
     NotFixedNewstyle,
     /// The given bytes are not the beginning of a reply to an option.
+    #[error("{0:#018x} begins no reply to an option")]
     Magic(u64),
     /// A reply to another option than the one sent.
+    #[error("a reply to option {0}, which was not sent")]
     WrongOption(u32),
     /// A reply with this many bytes of data, more than [`Limits::option_data`](crate::Limits::option_data).
+    #[error("a reply to an option with {0} bytes")]
     TooLong(u32),
     /// More exports than [`Limits::listed`](crate::Limits::listed).
+    #[error("the server lists too many exports")]
     TooMany,
     /// A reply that does not belong to its option, or whose data is malformed.
+    #[error("a malformed reply to {0:?}")]
     Malformed(OptionCode),
     /// The server began the transmission phase without the size of the export.
+    #[error("the server did not tell the size of the export")]
     NoSize,
     /// The option that the goal needs was refused.
+    #[error("the server refused {:?}: {}, {:?}", .0.option, .0.reason(), .0.text)]
     Refused(Refused),
     /// Plain bytes behind the agreement on TLS, which an attacker in the middle may have injected.
+    #[error("plain bytes behind the agreement on TLS")]
     BytesBeforeTls,
     /// The handshake was already over.
+    #[error("the handshake is over")]
     Over,
 }
 
-impl fmt::Display for BrokenHandshake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotNbd(magic) => write!(f, "{magic:#018x} is not the beginning of an NBD server"),
-            Self::Oldstyle => f.write_str("the server speaks the old handshake only"),
-            Self::NotFixedNewstyle => f.write_str("the server has no replies to options"),
-            Self::Magic(magic) => write!(f, "{magic:#018x} begins no reply to an option"),
-            Self::WrongOption(option) => {
-                write!(f, "a reply to option {option}, which was not sent")
-            }
-            Self::TooLong(length) => write!(f, "a reply to an option with {length} bytes"),
-            Self::TooMany => f.write_str("the server lists too many exports"),
-            Self::Malformed(option) => write!(f, "a malformed reply to {option:?}"),
-            Self::NoSize => f.write_str("the server did not tell the size of the export"),
-            Self::Refused(Refused { option, error, text }) => match error {
-                Ok(error) => write!(f, "the server refused {option:?}: {error:?}, {text:?}"),
-                Err(number) => write!(f, "the server refused {option:?}: {number:#x}, {text:?}"),
-            },
-            Self::BytesBeforeTls => f.write_str("plain bytes behind the agreement on TLS"),
-            Self::Over => f.write_str("the handshake is over"),
-        }
-    }
-}
-
-impl std::error::Error for BrokenHandshake {}
-
 /// The reason why a stream of replies cannot be parsed further.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BrokenReply {
     /// These bytes do not begin a reply of the agreed form.
+    #[error("{0:#010x} begins no reply")]
     Magic(u32),
     /// No request in flight has this cookie.
+    #[error("a reply to request {:#x}, which is not in flight", .0.0)]
     UnknownCookie(Cookie),
     /// A chunk of this unknown type.
+    #[error("a chunk of the unknown type {0}")]
     UnknownChunk(u16),
     /// A chunk that does not belong to its request, or comes in the wrong form.
+    #[error("a chunk that does not belong to request {:#x}", .0.0)]
     WrongContent(Cookie),
     /// An extended reply that does not repeat the offset of its request.
+    #[error("a reply with another offset than request {:#x}", .0.0)]
     WrongOffset(Cookie),
     /// A chunk of this many bytes, more than the bound.
+    #[error("a chunk of {0} bytes")]
     TooLong(u64),
     /// A chunk whose length does not match its type.
+    #[error("a chunk of a wrong length for request {:#x}", .0.0)]
     WrongLength(Cookie),
     /// A hole of length zero.
+    #[error("an empty hole for request {:#x}", .0.0)]
     EmptyHole(Cookie),
     /// A chunk, or an extent that is not the last one, reaches beyond its request.
+    #[error("a chunk outside of the range of request {:#x}", .0.0)]
     Outside(Cookie),
     /// A reply that ended before it had covered its request.
+    #[error("the reply to request {:#x} ended too early", .0.0)]
     Incomplete(Cookie),
     /// An extent of length zero, or several where one was requested.
+    #[error("extents that do not go with request {:#x}", .0.0)]
     WrongExtents(Cookie),
 }
-
-impl fmt::Display for BrokenReply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Magic(magic) => write!(f, "{magic:#010x} begins no reply"),
-            Self::UnknownCookie(Cookie(cookie)) => {
-                write!(f, "a reply to request {cookie:#x}, which is not in flight")
-            }
-            Self::UnknownChunk(kind) => write!(f, "a chunk of the unknown type {kind}"),
-            Self::WrongContent(Cookie(cookie)) => {
-                write!(f, "a chunk that does not belong to request {cookie:#x}")
-            }
-            Self::WrongOffset(Cookie(cookie)) => {
-                write!(f, "a reply with another offset than request {cookie:#x}")
-            }
-            Self::TooLong(length) => write!(f, "a chunk of {length} bytes"),
-            Self::WrongLength(Cookie(cookie)) => {
-                write!(f, "a chunk of a wrong length for request {cookie:#x}")
-            }
-            Self::EmptyHole(Cookie(cookie)) => write!(f, "an empty hole for request {cookie:#x}"),
-            Self::Outside(Cookie(cookie)) => {
-                write!(f, "a chunk outside of the range of request {cookie:#x}")
-            }
-            Self::Incomplete(Cookie(cookie)) => {
-                write!(f, "the reply to request {cookie:#x} ended too early")
-            }
-            Self::WrongExtents(Cookie(cookie)) => {
-                write!(f, "extents that do not go with request {cookie:#x}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for BrokenReply {}
 
 /// A handshake in progress.
 #[derive(Debug)]

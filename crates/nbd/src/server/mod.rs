@@ -20,7 +20,6 @@ use crate::wire::{
     ClientFlags, Fields, HandshakeFlags, HeaderStyle, InfoType, Limits, OptionCode, OptionError,
     Put, ReplyCode, clipped, text,
 };
-use std::fmt;
 use std::ops::ControlFlow::{self, Break, Continue};
 
 /// TLS on a connection.
@@ -110,19 +109,25 @@ pub struct Negotiated {
 }
 
 /// The reason why a connection ends in its handshake.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Closing {
     /// The client ended the handshake (ABORT).
+    #[error("the client ended the handshake")]
     Aborted,
     /// The client's flags include one that was not offered.
+    #[error("client flags {0:#x} were not offered")]
     UnknownFlags(u32),
     /// TLS is required, but the client does not handle replies to options.
+    #[error("TLS is required of a client without fixed newstyle")]
     NoRepliesForTls,
     /// The given bytes are not the beginning of an option.
+    #[error("{0:#018x} begins no option")]
     NoOption(u64),
     /// More options than [`Limits::options`](crate::Limits::options).
+    #[error("too many options")]
     TooManyOptions,
     /// An option with more data than [`Limits::option_dropped`](crate::Limits::option_dropped).
+    #[error("option {option} with {length} bytes of data")]
     TooMuchData {
         /// The number of the option.
         option: u32,
@@ -130,42 +135,21 @@ pub enum Closing {
         length: u32,
     },
     /// EXPORT_NAME of an unknown export. The option cannot be answered by an error.
+    #[error("EXPORT_NAME of an unknown export")]
     UnknownExport,
     /// EXPORT_NAME with data that is not a name.
+    #[error("EXPORT_NAME with data that is no name")]
     NoName,
     /// EXPORT_NAME outside of TLS.
+    #[error("EXPORT_NAME outside of TLS")]
     ExportNameWithoutTls,
     /// EXPORT_NAME after extended headers were agreed.
+    #[error("EXPORT_NAME after extended headers were agreed")]
     ExportNameWithExtendedHeaders,
     /// The handshake was already over.
+    #[error("the handshake is over")]
     Over,
 }
-
-impl fmt::Display for Closing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Aborted => f.write_str("the client ended the handshake"),
-            Self::UnknownFlags(flags) => write!(f, "client flags {flags:#x} were not offered"),
-            Self::NoRepliesForTls => {
-                f.write_str("TLS is required of a client without fixed newstyle")
-            }
-            Self::NoOption(magic) => write!(f, "{magic:#018x} begins no option"),
-            Self::TooManyOptions => f.write_str("too many options"),
-            Self::TooMuchData { option, length } => {
-                write!(f, "option {option} with {length} bytes of data")
-            }
-            Self::UnknownExport => f.write_str("EXPORT_NAME of an unknown export"),
-            Self::NoName => f.write_str("EXPORT_NAME with data that is no name"),
-            Self::ExportNameWithoutTls => f.write_str("EXPORT_NAME outside of TLS"),
-            Self::ExportNameWithExtendedHeaders => {
-                f.write_str("EXPORT_NAME after extended headers were agreed")
-            }
-            Self::Over => f.write_str("the handshake is over"),
-        }
-    }
-}
-
-impl std::error::Error for Closing {}
 
 /// A handshake in progress.
 #[derive(Debug)]

@@ -13,7 +13,6 @@ use crate::wire::{
     ChunkFlags, ChunkType, Command, CommandFlags, ErrorCode, Fields, Header, HeaderStyle, Limits,
     Put, clipped,
 };
-use std::fmt;
 
 /// The parser of requests in the form that the handshake agreed on. It has no state and allocates nothing.
 #[derive(Clone, Copy, Debug)]
@@ -41,24 +40,15 @@ pub enum Parsed {
 }
 
 /// The reason why the position in a stream of requests is lost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Malformed {
     /// These bytes do not begin a request of the agreed form.
+    #[error("{0:#010x} begins no request")]
     Magic(u32),
     /// A payload of this many bytes exceeds [`Limits::payload_dropped`].
+    #[error("a request with {0} bytes of payload")]
     Payload(u64),
 }
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Magic(magic) => write!(f, "{magic:#010x} begins no request"),
-            Self::Payload(length) => write!(f, "a request with {length} bytes of payload"),
-        }
-    }
-}
-
-impl std::error::Error for Malformed {}
 
 impl Requests {
     /// A parser of requests in this form.

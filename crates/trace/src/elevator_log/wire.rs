@@ -154,18 +154,22 @@ pub struct Log<'a> {
 }
 
 /// Why bytes are no elevator log. Offsets are in bytes.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LogError {
     /// The log does not begin with the magic number.
+    #[error("no elevator log; one begins with 'blkmqelv'")]
     Magic,
     /// The log is of another version.
+    #[error("an elevator log of version {0}; accepted is {VERSION}")]
     Version(u64),
     /// The log ends too early.
+    #[error("the log ends at byte {offset}, within an entry")]
     Truncated {
         /// The place of the end.
         offset: usize,
     },
     /// A value is impossible.
+    #[error("at byte {offset} of the log: {what}")]
     Invalid {
         /// The place of the value.
         offset: usize,
@@ -173,23 +177,6 @@ pub enum LogError {
         what: &'static str,
     },
 }
-
-impl fmt::Display for LogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Magic => f.write_str("no elevator log; one begins with 'blkmqelv'"),
-            Self::Version(version) => {
-                write!(f, "an elevator log of version {version}; accepted is {VERSION}")
-            }
-            Self::Truncated { offset } => {
-                write!(f, "the log ends at byte {offset}, within an entry")
-            }
-            Self::Invalid { offset, what } => write!(f, "at byte {offset} of the log: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for LogError {}
 
 pub(super) fn put_number(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {

@@ -142,6 +142,8 @@ pub enum VerifyError {
 
 /// The longest pattern in bytes, as in fio.
 const MAX: usize = 512;
+/// The forms of the bytes of a pattern.
+const FORMS: &str = "0xdeadbeef, 123, \"text\", 'file' and %o (the block's offset), in a row";
 /// Bytes of an offset.
 const WIDTH: usize = 8;
 
@@ -155,35 +157,21 @@ pub struct Pattern {
 }
 
 /// A text that is no pattern.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PatternError {
     /// The text is empty.
+    #[error("no pattern; accepted: up to {MAX} bytes as {FORMS}")]
     Empty,
     /// The rest of the text is not understood.
+    #[error("not understood from '{0}' on; accepted: up to {MAX} bytes as {FORMS}")]
     Part(String),
     /// More bytes than 512.
+    #[error("{0} bytes; accepted: up to {MAX} bytes as {FORMS}")]
     TooLong(usize),
     /// A file that cannot be read, and the reason.
+    #[error("file '{0}': {1}; accepted: up to {MAX} bytes as {FORMS}")]
     File(String, String),
 }
-
-impl fmt::Display for PatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("no pattern")?,
-            Self::Part(rest) => write!(f, "not understood from '{rest}' on")?,
-            Self::TooLong(bytes) => write!(f, "{bytes} bytes")?,
-            Self::File(name, why) => write!(f, "file '{name}': {why}")?,
-        }
-        write!(
-            f,
-            "; accepted: up to {MAX} bytes as 0xdeadbeef, 123, \"text\", 'file' and %o (the block's \
-             offset), in a row"
-        )
-    }
-}
-
-impl std::error::Error for PatternError {}
 
 impl Pattern {
     /// The longest pattern in bytes.
