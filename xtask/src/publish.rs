@@ -465,7 +465,13 @@ const SLIM_CRATES: &[&str] = &[
     "io_uring",
     "libc",
     "nix",
+    "proc_macro2",
+    "quote",
+    "syn",
     "sync_wrapper",
+    "thiserror",
+    "thiserror_impl",
+    "unicode_ident",
 ];
 
 /// Builds the program from scratch.

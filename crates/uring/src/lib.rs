@@ -87,26 +87,31 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The reason why a device was not opened, or its rings were not made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The description is invalid.
-    Parameter(ParamError),
+    #[error("{0}")]
+    Parameter(#[from] ParamError),
     /// The operating system refused an operation on the file.
+    #[error("cannot {what} {}: {why}", .path.display())]
     File {
         /// The file.
         path: PathBuf,
         /// The operation: "open", "extend".
         what: &'static str,
         /// The reason.
+        #[source]
         why: io::Error,
     },
     /// It is neither a regular file nor a block device.
+    #[error("{} is neither a regular file nor a block device", .path.display())]
     NotStorage {
         /// The file.
         path: PathBuf,
     },
     /// Another program has the file open in a conflicting way.
+    #[error(fmt = in_use)]
     InUse {
         /// The file.
         path: PathBuf,
@@ -116,6 +121,10 @@ pub enum OpenError {
         conflict: Conflict,
     },
     /// The file is shorter than a block.
+    #[error(
+        "{} has not room for one block of {block} bytes; size=16m makes it larger",
+        .path.display()
+    )]
     Empty {
         /// The file.
         path: PathBuf,
@@ -123,6 +132,7 @@ pub enum OpenError {
         block: u32,
     },
     /// `size` was given for a block device, or together with `readonly` for a file that is smaller.
+    #[error("{} cannot be extended: {why}", .path.display())]
     NotExtended {
         /// The file.
         path: PathBuf,
@@ -130,6 +140,12 @@ pub enum OpenError {
         why: &'static str,
     },
     /// It is an image of another format than raw, and `format=raw` was not given.
+    #[error(
+        "{} begins like a {format} image, and its bytes would be taken as those of a disk; \
+         accepted: a raw image, as qemu-img convert -O raw makes, an export of qemu-nbd (nbd:), or \
+         format=raw to take it as it is",
+        .path.display()
+    )]
     Image {
         /// The file.
         path: PathBuf,
@@ -137,27 +153,40 @@ pub enum OpenError {
         format: &'static str,
     },
     /// `iopoll` was given, and the file is on no disk that can be polled, or does not bypass the page cache.
+    #[error(
+        "{} cannot be polled (iopoll=1): accepted is direct I/O on a disk whose queue/io_poll is 1 \
+         in sysfs; for NVMe the kernel needs nvme.poll_queues=N",
+        .path.display()
+    )]
     NotPolled {
         /// The file.
         path: PathBuf,
     },
     /// io_uring is not available: not built into the kernel, switched off, or filtered.
+    #[error(fmt = no_io_uring)]
     NoIoUring {
         /// `ENOSYS`, `EPERM` or `EACCES`.
+        #[source]
         why: io::Error,
         /// The value of `kernel.io_uring_disabled`, if it exists.
         disabled: Option<String>,
     },
     /// The kernel's io_uring is too old.
+    #[error(
+        "the kernel's io_uring lacks {}; Linux 5.6 and later have them",
+        .operations.join(", ")
+    )]
     Missing {
         /// The missing operations.
         operations: Vec<&'static str>,
     },
     /// A ring was not made or set up, or threads were not started.
+    #[error("cannot {what}: {why}{}", remedy(.why))]
     Ring {
         /// The operation.
         what: &'static str,
         /// The reason.
+        #[source]
         why: io::Error,
     },
 }
@@ -228,81 +257,15 @@ impl From<OpenError> for io::Error {
     }
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Parameter(e) => e.fmt(f),
-            Self::File { path, what, why } => write!(f, "cannot {what} {}: {why}", path.display()),
-            Self::NotStorage { path } => {
-                write!(f, "{} is neither a regular file nor a block device", path.display())
-            }
-            Self::InUse { path, for_writing, conflict } => in_use(f, path, *for_writing, *conflict),
-            Self::Empty { path, block } => write!(
-                f,
-                "{} has not room for one block of {block} bytes; size=16m makes it larger",
-                path.display()
-            ),
-            Self::NotExtended { path, why } => {
-                write!(f, "{} cannot be extended: {why}", path.display())
-            }
-            Self::Image { path, format } => write!(
-                f,
-                "{} begins like a {format} image, and its bytes would be taken as those of a disk; accepted: a raw image, \
-                 as qemu-img convert -O raw makes, an export of qemu-nbd (nbd:), or format=raw to take it as it is",
-                path.display()
-            ),
-            Self::NotPolled { path } => write!(
-                f,
-                "{} cannot be polled (iopoll=1): accepted is direct I/O on a disk whose queue/io_poll is 1 in sysfs; \
-                 for NVMe the kernel needs nvme.poll_queues=N",
-                path.display()
-            ),
-            Self::NoIoUring { why, disabled } => {
-                write!(f, "io_uring is not available here ({why}): ")?;
-                match disabled.as_deref() {
-                    Some("0") => f.write_str(
-                        "sysctl kernel.io_uring_disabled is 0, so a seccomp filter (as containers have) \
-                         forbids io_uring_setup; allow it there",
-                    ),
-                    Some(n) => write!(
-                        f,
-                        "sysctl kernel.io_uring_disabled is {n}; 0 allows everybody, 1 only \
-                         kernel.io_uring_group and CAP_SYS_ADMIN, 2 nobody"
-                    ),
-                    None => f.write_str(
-                        "the kernel is older than Linux 5.6 or built without CONFIG_IO_URING, or a \
-                         seccomp filter (as containers have) forbids io_uring_setup",
-                    ),
-                }
-            }
-            Self::Missing { operations } => write!(
-                f,
-                "the kernel's io_uring lacks {}; Linux 5.6 and later have them",
-                operations.join(", ")
-            ),
-            Self::Ring { what, why } => {
-                write!(f, "cannot {what}: {why}")?;
-                if why.raw_os_error() == Some(libc::ENOMEM) {
-                    f.write_str(
-                        "; raise RLIMIT_MEMLOCK (ulimit -l), or use fewer hw_queues, a smaller \
-                         hw_queue_depth or fixed=0",
-                    )?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
 /// Writes the text of [`OpenError::InUse`]. The conflicting programs lock images as QEMU does.
 fn in_use(
-    f: &mut fmt::Formatter<'_>,
     path: &Path,
-    for_writing: bool,
-    conflict: Conflict,
+    for_writing: &bool,
+    conflict: &Conflict,
+    f: &mut fmt::Formatter<'_>,
 ) -> fmt::Result {
     let path = path.display();
-    let (mode, readonly) = if for_writing { ("writing", "readonly=1, ") } else { ("reading", "") };
+    let (mode, readonly) = if *for_writing { ("writing", "readonly=1, ") } else { ("reading", "") };
     let other = "another program (a virtual machine, qemu-img, blkmq) has it open";
     write!(f, "cannot open {path} for {mode}: {other} ")?;
     match conflict {
@@ -316,27 +279,37 @@ fn in_use(
     write!(f, "; accepted: to close it there, {readonly}or locking=0 to open it nevertheless")
 }
 
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Parameter(e) => Some(e),
-            Self::File { why, .. } | Self::NoIoUring { why, .. } | Self::Ring { why, .. } => {
-                Some(why)
-            }
-            Self::NotStorage { .. }
-            | Self::InUse { .. }
-            | Self::Empty { .. }
-            | Self::Image { .. }
-            | Self::NotExtended { .. }
-            | Self::NotPolled { .. }
-            | Self::Missing { .. } => None,
-        }
+/// Writes the text of [`OpenError::NoIoUring`].
+fn no_io_uring(
+    why: &io::Error,
+    disabled: &Option<String>,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    write!(f, "io_uring is not available here ({why}): ")?;
+    match disabled.as_deref() {
+        Some("0") => f.write_str(
+            "sysctl kernel.io_uring_disabled is 0, so a seccomp filter (as containers have) \
+             forbids io_uring_setup; allow it there",
+        ),
+        Some(n) => write!(
+            f,
+            "sysctl kernel.io_uring_disabled is {n}; 0 allows everybody, 1 only \
+             kernel.io_uring_group and CAP_SYS_ADMIN, 2 nobody"
+        ),
+        None => f.write_str(
+            "the kernel is older than Linux 5.6 or built without CONFIG_IO_URING, or a \
+             seccomp filter (as containers have) forbids io_uring_setup",
+        ),
     }
 }
 
-impl From<ParamError> for OpenError {
-    fn from(e: ParamError) -> Self {
-        Self::Parameter(e)
+fn remedy(why: &io::Error) -> &'static str {
+    match why.raw_os_error() {
+        Some(libc::ENOMEM) => {
+            "; raise RLIMIT_MEMLOCK (ulimit -l), or use fewer hw_queues, a smaller hw_queue_depth \
+             or fixed=0"
+        }
+        _ => "",
     }
 }
 

@@ -3,7 +3,6 @@
 
 use blkmq_core::{Given, PairError, Parameter, RealDevice, Unit};
 use blkmq_engine::MAX_HW_QUEUE_DEPTH;
-use std::fmt;
 use std::path::PathBuf;
 
 /// The default number of threads: disks reach most of their rate with so many reads at a time.
@@ -209,34 +208,21 @@ static OF_THREADS: [Parameter; 10] = [
 ];
 
 /// The reason why a description was refused.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ParamError {
     /// There is no such parameter, or it has no such value.
+    #[error("{0}")]
     Pair(PairError),
     /// Not of the form `PATH[,KEY=VALUE]...`.
+    #[error("'{word}' is no KEY=VALUE; accepted: PATH[,KEY=VALUE]...")]
     Syntax {
         /// The word that is not a pair.
         word: String,
     },
     /// No path was given.
+    #[error("no path; name a file or block device: PATH[,KEY=VALUE]...")]
     NoPath,
 }
-
-impl fmt::Display for ParamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pair(e) => e.fmt(f),
-            Self::Syntax { word } => {
-                write!(f, "'{word}' is no KEY=VALUE; accepted: PATH[,KEY=VALUE]...")
-            }
-            Self::NoPath => {
-                f.write_str("no path; name a file or block device: PATH[,KEY=VALUE]...")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ParamError {}
 
 impl From<PairError> for ParamError {
     fn from(e: PairError) -> Self {
