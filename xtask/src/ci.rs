@@ -59,11 +59,12 @@ const SOAK_MINUTES: u64 = 1;
 /// short, and a server does not link the laboratory.
 const APART: [(&str, &[&str]); 2] = [
     ("blkmq-cli", &["blkmq-server ", "rustls ", "httparse ", "tracing "]),
-    ("blkmq-daemon", &["blkmq-lab ", "blkmq-cli "]),
+    ("blkmq-daemon", &["blkmq-lab ", "blkmq-cli ", "blkmq-engine feature \"compare\""]),
 ];
 
-/// Builds and documents the library with its default features, as a program that does I/O uses it: the workspace's tests
-/// have all features. Checks that the programs do not contain each other's packages.
+/// Builds and documents the library as a program that does I/O uses it, and runs the file tests on that build:
+/// `blkmq-uring` is a crate whose tests do not need the comparison modes. Checks that the programs do not contain each
+/// other's packages.
 fn product() -> Result<()> {
     for (program, words) in APART {
         let tree = format!("cargo tree --locked -p {program} -e normal,features --prefix none");
@@ -73,7 +74,10 @@ fn product() -> Result<()> {
         }
     }
     Cmd::new("cargo clippy -p blkmq -- -D warnings").run()?;
-    document("-p blkmq")
+    document("-p blkmq -p blkmq-engine")?;
+    let passed = Cmd::new("cargo test -p blkmq-uring").run_tests()?;
+    println!("product: {passed} tests passed");
+    Ok(())
 }
 
 fn test() -> Result<()> {
@@ -92,6 +96,7 @@ const STEPS: &[Step] = &[
     Step::shared("clippy", || {
         Cmd::new("cargo clippy --workspace --all-targets -- -D warnings").run()
     }),
+    // Without the comparison modes, which the workspace's tests enable.
     Step::shared("product", product),
     Step::shared("fmt", || Cmd::new("cargo fmt --all -- --check").run()),
     Step::shared("doc", || document("--workspace")),

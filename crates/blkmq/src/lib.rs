@@ -147,6 +147,9 @@
 //! `testkit`: the conformance suites of the built-in devices and schedulers, for your own devices and schedulers. It
 //! is meant for `[dev-dependencies]`.
 //!
+//! `compare`: elevators behind locks, as in the kernel and in patches proposed for it (`Access`, `Modes`). For
+//! measurements; a program that does I/O does not need it.
+//!
 //! `tokio`: reactors whose turns are tasks of a tokio runtime (`Service::reactor_on`), on Linux.
 
 #![forbid(unsafe_code)]
@@ -195,15 +198,18 @@ pub use blkmq_core::{
 };
 #[doc(inline)]
 pub use blkmq_engine::{
-    AUTO, Access, AutoChoice, AutoReason, BioTable, BlockDevice, Burst, Busy, Change, ChangeError,
+    AUTO, AutoChoice, AutoReason, BioTable, BlockDevice, Burst, Busy, Change, ChangeError,
     Completion, Config, ConfigError, ConfigNote, DEFAULT_TIMEOUT, DeviceQueue, DeviceQueues,
     DeviceShape, EditError, Enqueued, Expiry, Finished, FloorsError, Freeze, Group, GroupError,
-    GroupTree, Inflight, Io, IoMax, IoMaxError, IoTimes, Join, Latencies, MAX_TRACE_NOTES, Modes,
+    GroupTree, Inflight, Io, IoMax, IoMaxError, IoTimes, Join, Latencies, MAX_TRACE_NOTES,
     NoMerges, NoSubmitterLeft, Outstanding, Place, Plan, PolicyChoice, PolicyObserver, Promise,
     PromiseError, PumpMode, Queue, QueueStats, QueueTimes, Quiesce, Refusal, Refused, SharedTags,
     SlowIo, StatsMode, Submitter, Trace, TraceError, TraceEvent, TraceWhat, Unsubmitted, Verdict,
     Wait, WriteCache,
 };
+#[cfg(feature = "compare")]
+#[doc(inline)]
+pub use blkmq_engine::{Access, Modes};
 #[cfg(all(target_os = "linux", feature = "rbd"))]
 #[doc(inline)]
 pub use blkmq_rbd::RbdDevice;

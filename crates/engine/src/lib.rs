@@ -81,9 +81,10 @@ mod submission;
 mod sync;
 mod trace;
 
+#[doc(hidden)] // For the laboratory.
+pub use dispatch::compare::calls;
 #[cfg(target_os = "linux")]
 pub use dispatch::device::Berth;
-pub use dispatch::{compare::Run, compare::calls};
 pub use dispatch::{
     device::{
         Another, Busy, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Expiry, Finished,
@@ -103,9 +104,6 @@ pub use plan::{
 };
 pub use queue::{NoSubmitterLeft, Queue};
 pub use reconfiguration::{Change, ChangeError, EditError, Freeze, Quiesce, TraceError};
-pub use shared::modes::{
-    Access, DispatchMode, EffectiveModes, InsertMode, KickMode, MergeMode, Modes,
-};
 pub use shared::{
     DEFAULT_SUBMITTERS, MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES,
     MIN_NR_REQUESTS, NoMerges, PumpMode, WriteCache,
@@ -121,3 +119,8 @@ pub use submission::{
     submitter::{Awaited, Submitter},
 };
 pub use trace::{MAX_TRACE_NOTES, Trace, TraceEvent, TraceWhat};
+#[cfg(feature = "compare")]
+pub use {
+    dispatch::compare::Run,
+    shared::modes::{Access, DispatchMode, EffectiveModes, InsertMode, KickMode, MergeMode, Modes},
+};

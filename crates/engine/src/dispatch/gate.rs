@@ -1,6 +1,6 @@
 //! Gates: how a thread enters an elevator or a pump, by combining or by a lock as in the kernel, and how kicks are kept.
 
-use crate::shared::modes::{Access, EffectiveModes, KickMode};
+use crate::shared::modes::{Access, COMPARE, EffectiveModes, KickMode};
 use crate::sync::{
     AlarmRef, DelayedWork, Detached, DetachedLock, Kick, LockCell, LockGuard, LockKind, Ordering,
     RunCell, RunGuard, RunState, fence,
@@ -91,6 +91,9 @@ impl<T> Gate<T> {
     pub(crate) fn new(shape: &GateShape, value: T) -> Self {
         let GateShape { modes, threads: waiters, ref alarm } = *shape;
         let alarm = alarm.clone();
+        if !COMPARE {
+            return Self::Run(RunCell::with_alarm(value, alarm));
+        }
         let work = match modes.kick {
             KickMode::Coalesced => None,
             KickMode::Always => Some(DelayedWork::always()),
@@ -204,8 +207,8 @@ impl<T> Gate<T> {
 
     fn state(&self) -> Option<&RunState> {
         match self {
-            Self::Run(_) | Self::RunWork(..) => None,
-            Self::Lock(_, state) | Self::LockWork(_, state, _) => Some(state),
+            Self::Lock(_, state) | Self::LockWork(_, state, _) if COMPARE => Some(state),
+            _ => None,
         }
     }
 
@@ -213,8 +216,8 @@ impl<T> Gate<T> {
     #[inline]
     fn work(&self) -> Option<&DelayedWork> {
         match self {
-            Self::Run(_) | Self::Lock(..) => None,
-            Self::RunWork(_, work) | Self::LockWork(.., work) => Some(work),
+            Self::RunWork(_, work) | Self::LockWork(.., work) if COMPARE => Some(work),
+            _ => None,
         }
     }
 

@@ -18,7 +18,7 @@ use crate::planted::{self, Planted, Stop};
 use crate::shared::PumpMode;
 use crate::shared::duties::{Duties, Ready};
 use crate::shared::hub::{Follow, Hub, Lasting, Look, Parts, Shard};
-use crate::shared::modes::Access;
+use crate::shared::modes::{Access, COMPARE};
 use crate::shared::stats::{Board, QueueStats, SubmitterCounters};
 use crate::sync::{GlobalCount, Kick, Ordering, RunGuard, fence};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
@@ -228,7 +228,9 @@ impl<P> Drop for Engine<P> {
             }
             pump.send_rest(&self.hub.lasting);
         }
-        self.hub.shards.iter().for_each(Shard::orphan_parked);
+        if COMPARE {
+            self.hub.shards.iter().for_each(Shard::orphan_parked);
+        }
         for gate in &mut self.elevators {
             let runner = gate.get_mut();
             runner.end_all();
@@ -281,7 +283,7 @@ impl<P> Engine<P> {
     /// Returns whether the elevator is behind a lock.
     #[inline]
     pub(crate) fn is_locked(&self) -> bool {
-        !matches!(self.hub.modes.access, Access::Combining)
+        COMPARE && !matches!(self.hub.modes.access, Access::Combining)
     }
 }
 
@@ -492,9 +494,10 @@ impl<P: Send> Engine<P> {
         };
         tally.kicks_sent.add(1);
         let waits = guard.turn(&self.hub, hctx, now);
-        let completed = guard.take_completed_since_kick();
+        if COMPARE {
+            Locked(self).kick_for_each(hw, guard.take_completed_since_kick(), waits);
+        }
         if waits {
-            Locked(self).kick_for_each(hw, completed);
             self.owe_pass(hw);
         }
         // Usually one turn suffices, and leaves no duties.
@@ -537,9 +540,10 @@ impl<P: Send> Engine<P> {
         loop {
             if is_owed {
                 let waits = guard.turn_again(&self.hub, hctx, now);
-                let completed = guard.take_completed_since_kick();
+                if COMPARE {
+                    Locked(self).kick_for_each(hw, guard.take_completed_since_kick(), waits);
+                }
                 if waits {
-                    Locked(self).kick_for_each(hw, completed);
                     self.owe_pass(hw);
                 }
                 restart |= waits;
@@ -686,7 +690,7 @@ impl<P: Send> Engine<P> {
         }
         let tally = &self.hub.lasting.pump_tallies[usize::from(hw.0)];
         let by = Caller { id: None, now, home: hw, tally };
-        if Locked(self).pump_may_run(hw, now) && self.pump(hw, now, tally) {
+        if (!COMPARE || Locked(self).pump_may_run(hw, now)) && self.pump(hw, now, tally) {
             self.kick_and_drive(shard, by);
         }
         if self.gate(shard).due(now) || self.is_look_due(shard, now) {

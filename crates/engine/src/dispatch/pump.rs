@@ -25,6 +25,7 @@ use crate::planted::Planted;
 use crate::shared::duties::Duties;
 use crate::shared::hctx::{Handback, Hctx, Verdict};
 use crate::shared::hub::{Completions, Hub, Lasting};
+use crate::shared::modes::COMPARE;
 use crate::shared::slots::{BATCH, Bio, Few, Run};
 use crate::sync::{Consumer, Producer};
 use crate::{BioTable, Inflight, planted};
@@ -406,7 +407,7 @@ impl<P: Send> Pump<P> {
     #[inline]
     fn count_completed(&mut self, hctx: &Hctx) {
         let completed = std::mem::take(&mut self.completed);
-        {
+        if COMPARE {
             self.completed_since_kick += completed;
         }
         if self.retried + self.repeated == 0 {

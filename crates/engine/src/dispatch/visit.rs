@@ -35,10 +35,10 @@ use crate::dispatch::pump::Pump;
 use crate::elevator::Tuning;
 use crate::elevator::runner::Runner;
 use crate::groups::{IoTimes, KINDS};
-use crate::planted;
-use crate::planted::Planted;
+use crate::planted::{self, Planted};
 use crate::shared::PumpMode;
 use crate::shared::hub::{Completions, Shard};
+use crate::shared::modes::{Access, COMPARE};
 use crate::sync::{TryLockError, yield_now};
 use blkmq_core::{
     GroupId, GroupIndex, HwQueue, Instant, IoError, IoMeta, IoResult, Nanos, Op, Owner, RequestId,
@@ -152,14 +152,12 @@ impl<P: Send> Engine<P> {
     pub(crate) fn leave_elevator(
         &self,
         shard: &Shard,
-        runner: Entered<'_, Runner>,
+        mut runner: Entered<'_, Runner>,
         wakes: &[SubmitterId],
     ) {
-        let runner = {
-            let mut runner = runner;
+        if COMPARE {
             runner.publish(shard);
-            runner
-        };
+        }
         drop(runner);
         self.wake(wakes);
         if !planted::is(Planted::LeavesAVisitInSilence) {
@@ -389,7 +387,7 @@ impl<P: Send> Engine<P> {
     /// Enters the elevator. `None` if another thread runs it or, where dispatch is serialised, holds its lock. Waits
     /// for a spinlock or a mutex.
     pub(crate) fn enter_elevator<'a>(&'a self, shard: &'a Shard) -> Option<Entered<'a, Runner>> {
-        if self.hub.modes.access == crate::Access::Serialised {
+        if COMPARE && matches!(self.hub.modes.access, Access::Serialised) {
             return self.gate(shard).try_lock(self.hub.changer()).map(Entered::Lock);
         }
         self.gate(shard).enter(self.hub.changer())

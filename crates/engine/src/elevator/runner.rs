@@ -41,7 +41,7 @@ use crate::planted::Planted;
 use crate::shared::duties::{Duties, Ready};
 use crate::shared::hctx::{Handback, Hctx, PluggedRequest};
 use crate::shared::hub::{Ask, Completions, Hub, Lasting, Shard};
-use crate::shared::modes::Parked;
+use crate::shared::modes::{COMPARE, Parked};
 use crate::sync::{Consumer, Ordering, Producer};
 use crate::{BioTable, Inflight, planted};
 use blkmq_core::{HwQueue, Instant, IoError, SubmitterId, Tag};
@@ -226,10 +226,7 @@ impl Runner {
 
     /// Returns whether no request has a slot or waits for one that it was promised.
     pub(crate) fn is_idle(&self) -> bool {
-        if !self.parked.line().is_empty() {
-            return false;
-        }
-        self.elevator.slots.is_idle()
+        self.parked.line().is_empty() && self.elevator.slots.is_idle()
     }
 
     /// Takes back finished and requeued requests from the pumps. Returns whether a slot became free.
@@ -933,7 +930,7 @@ impl Runner {
                 let is =
                     |proto: &PluggedRequest| proto.bios == 1 && table.is_io(&proto.bio, cookie);
                 let mine = |proto: &PluggedRequest| is(proto) && table.submitter(&proto.bio) == id;
-                let parked = self.parked.remove(mine);
+                let parked = if COMPARE { self.parked.remove(mine) } else { None };
                 let proto = parked
                     .or_else(|| elevator.withdraw_waiting(id, is))
                     .or_else(|| protos.remove_before(before, is))?;

@@ -10,10 +10,9 @@
 
 use crate::groups::DEFAULT_WEIGHT;
 use crate::plan::config::ConfigError;
+use crate::shared::modes::{Access, EffectiveModes, Modes};
 use crate::shared::{MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MIN_NR_REQUESTS};
-use crate::{
-    Access, Config, DeviceShape, EffectiveModes, GroupTree, Modes, NoMerges, StatsMode, WriteCache,
-};
+use crate::{Config, DeviceShape, GroupTree, NoMerges, StatsMode, WriteCache};
 use blkmq_core::{HwQueue, Nanos};
 use blkmq_sched::{Factory, Facts, Options, Scope, Shape, mclock, none, registry};
 use std::collections::BTreeSet;

@@ -21,7 +21,7 @@ use crate::planted::Planted;
 use crate::shared::common::Common;
 use crate::shared::duties::Duties;
 use crate::shared::hctx::{Hctx, Membership, PluggedRequest};
-use crate::shared::modes::ShardModes;
+use crate::shared::modes::{EffectiveModes, ShardModes};
 use crate::shared::slots::{Aside, Bio, BioReceiver, BioSender, Credit, Finish};
 use crate::shared::stats::{Board, ElevatorCounters, Prospect, SubmitterCounters};
 use crate::sync::{
@@ -41,7 +41,7 @@ pub(crate) struct Hub<P> {
     pub(crate) needs_no_flush: bool,
     /// Flags that have no meaning for the device.
     pub(crate) meaningless: IoFlags,
-    pub(crate) modes: crate::EffectiveModes,
+    pub(crate) modes: EffectiveModes,
     /// The most requests that one hold of a lock dispatches.
     pub(crate) nr_requests: u32,
     pub(crate) nomerges: NoMerges,

@@ -12,6 +12,10 @@ use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::fmt;
 
+/// Whether this build has the comparison modes. Without the feature the compiler removes their code, and their names are
+/// not public: a program that does I/O links no lock and no published variant.
+pub(crate) const COMPARE: bool = cfg!(feature = "compare");
+
 /// How threads enter the elevator. An option, so that all ways run in the same binary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Access {
@@ -192,7 +196,7 @@ pub struct EffectiveModes {
 impl EffectiveModes {
     /// Returns whether requests are parked in lists while the lock is taken.
     pub(crate) fn parks(self) -> bool {
-        self.insert == InsertMode::PercpuLists
+        COMPARE && self.insert == InsertMode::PercpuLists
     }
 }
 
@@ -324,7 +328,7 @@ pub(crate) struct ShardModes {
 impl ShardModes {
     /// The words for `slots` slots of each of `lanes` hardware queues.
     pub(crate) fn new(modes: EffectiveModes, submitters: u16, lanes: u16, slots: u32) -> Self {
-        let serial = modes.access == Access::Serialised;
+        let serial = COMPARE && modes.access == Access::Serialised;
         Self {
             held: CachePadded::default(),
             serial: serial.then(|| CachePadded::new(DispatchGate::new())),

@@ -10,10 +10,10 @@ use crate::shared::PumpMode;
 use crate::shared::duties::Duties;
 use crate::shared::hctx::PluggedRequest;
 use crate::shared::hub::{Look, Shard};
-use crate::shared::modes::{DispatchMode, InsertMode, KickMode, MergeMode};
+use crate::shared::modes::{Access, COMPARE, DispatchMode, InsertMode, KickMode, MergeMode};
 use crate::shared::stats::SubmitterCounters;
 use crate::sync::{Kick, LockGuard, Ordering};
-use crate::{Access, Inflight, planted};
+use crate::{Inflight, planted};
 use blkmq_core::{HwQueue, Instant, SubmitterId, Tag};
 use blkmq_sched::Pick;
 use std::collections::VecDeque;
@@ -384,10 +384,7 @@ impl<P: Send> Locked<'_, P> {
             return false;
         };
         let restart = pump.turn_with(&self.hub, hctx, by.now, list);
-        let completed = pump.take_completed_since_kick();
-        if restart {
-            self.kick_for_each(hw, completed);
-        }
+        self.kick_for_each(hw, pump.take_completed_since_kick(), restart);
         self.carry_out(self.pump_gate(hw), &mut pump.duties, &mut wakes);
         drop(pump);
         self.wake(&wakes);
@@ -439,12 +436,12 @@ impl<P: Send> Locked<'_, P> {
 impl Shard {
     /// Returns whether a request is parked.
     pub(crate) fn has_parked(&self) -> bool {
-        self.modes.parking.as_ref().is_some_and(|parking| !parking.lists.is_empty())
+        COMPARE && self.modes.parking.as_ref().is_some_and(|parking| !parking.lists.is_empty())
     }
 
     /// Leaves the bios of parked requests with the orphans.
     pub(crate) fn orphan_parked(&self) {
-        if let Some(parking) = &self.modes.parking {
+        if COMPARE && let Some(parking) = &self.modes.parking {
             parking.lists.take(|proto| proto.bio.orphan());
         }
     }
@@ -484,8 +481,8 @@ impl<P: Send> Locked<'_, P> {
     /// waits, each request that has completed since the last turn kicks every hardware queue of the elevator, as SCSI
     /// did when the flag was proposed.
     #[inline]
-    pub(crate) fn kick_for_each(&self, hw: HwQueue, completed: u64) {
-        if self.hub.modes.kick != KickMode::Coalesced {
+    pub(crate) fn kick_for_each(&self, hw: HwQueue, completed: u64, waits: bool) {
+        if waits && self.hub.modes.kick != KickMode::Coalesced {
             self.kick_each(hw, completed);
         }
     }

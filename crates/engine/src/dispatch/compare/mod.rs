@@ -14,8 +14,9 @@
 //! | kick | each kick wakes | a flag: `sync/delayed_work.rs`, behind every gate (`dispatch/gate.rs`) |
 //!
 //! The combining elevator, which replaces all of this, is in `dispatch/mod.rs` and `elevator/runner.rs`. The two
-//! share only the code behind the gates. [`Run`] is the hook by which drivers in virtual time delay a thread. No
-//! attribute chooses a mode: a running server has none of them.
+//! share only the code behind the gates. [`Run`] is the hook by which drivers in virtual time delay a thread. Without
+//! the feature `compare` the compiler removes all of it (`COMPARE` in `shared/modes.rs`), and no attribute chooses a
+//! mode: a running server has none of them.
 //!
 //! *The requests of one hold of the lock stay together and in order; the batches of two threads may still change
 //! places*, because they are issued after the lock is released. Budgets are taken first, so that no more requests leave
@@ -258,7 +259,7 @@ impl<P: Send> Run<P> {
 }
 
 pub mod calls {
-    //! Kicks in quick succession, and the passes that serve them: how each [`KickMode`] meets R1 to R3 of
+    //! Kicks in quick succession, and the passes that serve them: how each kind of kick meets R1 to R3 of
     //! `spec/framework.md` section 9.1, step by step and without a clock.
     //!
     //! The kicks use the same words as a queue's. Only the worker is simulated: it sleeps until it is woken or a timer
