@@ -143,8 +143,7 @@ pub fn decimal(text: &str, accepted: &str) -> Result<f64, UsageError> {
 
 pub mod limits {
     //! Limits and promises of a group as the command line and configuration files spell them: the words of [`IoMax`]
-    //! and
-    //! [`Promise`], with units.
+    //! and [`Promise`], with units.
 
     use super::{KbBase, TimeUnit};
     use crate::UsageError;

@@ -527,9 +527,8 @@ mod tests {
 
     /// The write amplification by theory. Under uniform writes to large blocks, greedy choice reclaims blocks in the
     /// order in which they were filled (Desnoyers 2012; Xiang and Kurkoski 2012). If a fraction `x` of a victim is
-    /// valid, then
-    /// `t (1 - x)` units are written for each `t` units of flash, so that `x = exp(-t / u (1 - x))` for `u` logical
-    /// units, and `1 / (1 - x)` units are programmed for each.
+    /// valid, then `t (1 - x)` units are written for each `t` units of flash, so that `x = exp(-t / u (1 - x))` for `u`
+    /// logical units, and `1 / (1 - x)` units are programmed for each.
     fn theory(used: f64) -> f64 {
         let x = (0..10_000).fold(0.5, |x: f64, _| (-used * (1.0 - x)).exp());
         1000.0 / (1.0 - x)

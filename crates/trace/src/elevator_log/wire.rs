@@ -3,9 +3,10 @@
 //!
 //! ```text
 //! log      = "blkmqelv" version:number command:text { 1 instance } 0
-//! instance = policy:text slots nr_requests hw_depth hw_queues rotational:number count:number { name:text value:signed
-//! }            missed:number length:number { call } call     = kind:byte passed:number ... text     = length:number
-//! bytes
+//! instance = policy:text slots nr_requests hw_depth hw_queues rotational:number count:number { name:text value:signed }
+//!            missed:number length:number { call }
+//! call     = kind:byte passed:number ...
+//! text     = length:number bytes
 //! ```
 //!
 //! Numbers are of variable length, seven bits to a byte, the lowest first; signed numbers have their sign in the lowest
