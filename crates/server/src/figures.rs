@@ -10,6 +10,7 @@ use blkmq::sched::{GoalReport, Taken};
 use blkmq::{FloorCause, GroupIndex, SECTOR_SIZE};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 /// Counts so far.
@@ -197,7 +198,7 @@ pub enum State {
     Idle,
     /// Requests are being served.
     Served,
-    /// Requests always waited, and the export used less of the device than is due to its weight.
+    /// The export always had several requests, and used less of the device than is due to its weight.
     ShareMissed,
     /// One of its latency goals is missed.
     GoalMissed,
@@ -371,6 +372,8 @@ const STUCK: u64 = 2 * SECOND;
 const LONG: u64 = SECOND;
 /// The period over which shares are judged, in nanoseconds: schedulers alternate between exports.
 const TURNS: u64 = 3 * SECOND;
+/// The requests of an export that the device may always have, whatever is due to others: one in service, one behind it.
+const ALWAYS: u64 = 2;
 
 /// The readings that were kept, oldest first.
 #[derive(Debug, Default)]
@@ -391,7 +394,29 @@ struct Seen {
     charged: u64,
     errors: u64,
     missed: u64,
-    waits: bool,
+    asks: Asks,
+}
+
+/// Whether an export has requests that a scheduler could prefer or hold back, in ascending order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+enum Asks {
+    /// No request waits, and the device has at most [`ALWAYS`] of them.
+    #[default]
+    Few,
+    /// The device has all of its requests.
+    AtDevice,
+    /// Requests wait.
+    Waiting,
+}
+
+impl Asks {
+    fn of(one: &ExportStat) -> Self {
+        match (one.held.waiting, one.held.in_flight) {
+            (0, ..=ALWAYS) => Self::Few,
+            (0, _) => Self::AtDevice,
+            _ => Self::Waiting,
+        }
+    }
 }
 
 impl Seen {
@@ -401,7 +426,7 @@ impl Seen {
             charged: one.charged,
             errors: one.errors.iter().sum(),
             missed: one.floor.missed.values().sum(),
-            waits: one.held.waiting > 0,
+            asks: Asks::of(one),
         }
     }
 
@@ -411,7 +436,7 @@ impl Seen {
             charged: self.charged.saturating_sub(before.charged),
             errors: self.errors.saturating_sub(before.errors),
             missed: self.missed.saturating_sub(before.missed),
-            waits: self.waits,
+            asks: self.asks,
         }
     }
 }
@@ -522,27 +547,44 @@ impl<'a> Window<'a> {
         found.or_else(|| missed_share(device, share)).unwrap_or(served(is_there || came.ended > 0))
     }
 
-    /// The shares of the device, in percent, that an export has used and that are due to it by weight, if it always had
-    /// requests waiting and weights decide.
-    fn share(
-        &self,
-        one: &ExportStat,
-        rivals: &[&ExportStat],
-        by_weight: bool,
-    ) -> Option<(u64, u64)> {
-        let seen = |reading: &Reading| reading.exports.get(&one.name).is_some_and(|it| it.waits);
-        let waited = one.held.waiting > 0 && self.readings.iter().all(seen);
+    /// The shares of the device that an export has used and that are due to it by weight, if it always had several
+    /// requests and weights decide.
+    fn share(&self, one: &ExportStat, rivals: &[&ExportStat], by_weight: bool) -> Option<Share> {
+        let seen = |reading: &Reading| reading.exports.get(&one.name).map(|it| it.asks);
+        let asked = self.readings.iter().map(|reading| seen(reading).unwrap_or_default());
+        let asks = asked.fold(Asks::of(one), Asks::min);
         let has_floor = rivals.iter().any(|it| !it.floor.promised.is_empty());
-        if !by_weight || !waited || self.length < TURNS || has_floor || is_limited(one) {
+        let is_judged = by_weight && asks > Asks::Few && self.length >= TURNS;
+        if !is_judged || has_floor || is_limited(one) {
             return None;
         }
-        let is_active = |it: &&&ExportStat| self.of(it).charged > 0 || it.held.waiting > 0;
+        let is_active =
+            |it: &&&ExportStat| self.of(it).charged + it.held.waiting + it.held.in_flight > 0;
         let sum = |of: &dyn Fn(&ExportStat) -> u64| {
-            rivals.iter().filter(is_active).map(|it| of(it)).sum::<u64>().max(1)
+            rivals.iter().filter(is_active).map(|it| of(it)).sum::<u64>()
         };
         let all = sum(&|it| self.of(it).charged);
         let weights = sum(&|it| it.weight.into());
-        Some((percent(self.of(one).charged, all), percent(one.weight.into(), weights)))
+        (all > 0).then(|| Share {
+            has: percent(self.of(one).charged, all),
+            due: percent(one.weight.into(), weights),
+            asks,
+        })
+    }
+}
+
+/// The share of a device that an export has used and that is due to it, in percent.
+#[derive(Clone, Copy)]
+struct Share {
+    has: u64,
+    due: u64,
+    /// The least that it asked for.
+    asks: Asks,
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it has {} % of the device, and is due {} %", self.has, self.due)
     }
 }
 
@@ -573,7 +615,7 @@ fn starved(
     one: &ExportStat,
     device: &DeviceStat,
     rivals: &[&ExportStat],
-    share: Option<(u64, u64)>,
+    share: Option<Share>,
 ) -> Option<Condition> {
     if one.held.waiting == 0 || one.held.waited < LONG {
         return None;
@@ -585,8 +627,8 @@ fn starved(
         let names = preferred.join(", ");
         format!("its requests wait for {waits}: the latency goal of {names} holds them back")
     } else {
-        let (has, due) = share.filter(|(has, due)| 2 * has < *due)?;
-        format!("its requests wait for {waits}: it has {has} % of the device, and is due {due} %")
+        let share = share.filter(|share| 2 * share.has < share.due)?;
+        format!("its requests wait for {waits}: {share}")
     };
     Some(Condition { state: State::Starved, why })
 }
@@ -614,10 +656,14 @@ fn missed(one: &ExportStat, came: Seen) -> Option<Condition> {
     Some(Condition { state: State::GoalMissed, why })
 }
 
-fn missed_share(device: &DeviceStat, share: Option<(u64, u64)>) -> Option<Condition> {
-    let (has, due) = share.filter(|_| device.bounded.is_empty())?;
-    let why = format!("it has {has} % of the device, and is due {due} %");
-    (4 * has < 3 * due).then_some(Condition { state: State::ShareMissed, why })
+fn missed_share(device: &DeviceStat, share: Option<Share>) -> Option<Condition> {
+    let share = share.filter(|_| device.bounded.is_empty())?;
+    let cause = match share.asks {
+        Asks::Waiting => "",
+        Asks::Few | Asks::AtDevice => ": the device holds too much",
+    };
+    let why = format!("{share}{cause}");
+    (4 * share.has < 3 * share.due).then_some(Condition { state: State::ShareMissed, why })
 }
 
 /// Formats a time with three digits and a unit.
@@ -712,6 +758,27 @@ mod tests {
     #[test]
     fn an_export_without_requests_is_idle() {
         assert_eq!(states(|_, _| {}), [State::Idle; 2]);
+    }
+
+    #[test]
+    fn a_share_is_judged_where_the_device_holds_all_requests() {
+        let at_device = |in_flight: u64| {
+            move |at: u64, stat: &mut Stat| {
+                backlogged(at, stat, [50, 50]);
+                stat.exports.iter_mut().for_each(|one| one.held.waiting = 0);
+                stat.exports[0].held.in_flight = in_flight;
+            }
+        };
+        let [gold, silver] = judged(at_device(32));
+        assert_eq!((gold.state, silver.state), (State::ShareMissed, State::Served));
+        let why = "it has 50 % of the device, and is due 75 %: the device holds too much";
+        assert_eq!(gold.why, why);
+        assert_eq!(states(at_device(2))[0], State::Served, "it asks for no more");
+        let waits_at_times = |at: u64, stat: &mut Stat| {
+            at_device(32)(at, stat);
+            stat.exports[0].held.waiting = at % 2;
+        };
+        assert_eq!(judged(waits_at_times)[0].why, why);
     }
 
     #[test]
