@@ -18,8 +18,8 @@ use blkmq_core::{
     HwQueue, Instant, IoFlags, IoResult, Limits, Nanos, Op, Payload, Rng, SubmitterId, Tag,
 };
 use blkmq_engine::{
-    Access, BioRef, BioTable, Busy, Completion, Config, DeviceQueue, DeviceQueues, DeviceShape,
-    Enqueued, Expiry, Finished, Inflight, Io, NoMerges, Queue, Refusal, Submitter, Verdict,
+    BioRef, BioTable, Busy, Completion, Config, DeviceQueue, DeviceQueues, DeviceShape, Enqueued,
+    Expiry, Finished, Inflight, Io, NoMerges, Queue, Refusal, Submitter, Verdict,
 };
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -282,7 +282,8 @@ pub struct Outcome {
 
 /// Drives a device with a thousand I/Os drawn from `seed`, under a [`Checked`]: every I/O ends once, tags and budgets
 /// are released, announced times are kept, and, without merging, the device sees each submitter's I/Os in the order in
-/// which they were submitted. The seed also decides about merging and the access to the elevator.
+/// which they were submitted. The seed also decides about merging and, with the feature `compare` of the engine, about the
+/// access to the elevator.
 ///
 /// # Panics
 /// At the first violation.
@@ -290,14 +291,13 @@ pub fn conformance(shape: DeviceShape, queues: DeviceQueues<u64>, seed: u64) -> 
     let mut rng = Rng::new(seed);
     let merging = rng.chance(1, 2);
     let (queues, watch) = Checked::wrap(&shape, queues);
-    let (_, access) = Access::ALL[rng.below(Access::ALL.len() as u64) as usize];
-    let mut rig = Rig::new(Config {
+    let config = Config {
         submitters: SUBMITTERS,
         depth: CREDIT,
         nomerges: if merging { NoMerges::All } else { NoMerges::None },
-        access,
         ..Config::new(shape, queues)
-    });
+    };
+    let mut rig = Rig::new(config.some_access(|choices| rng.below(choices)));
     drive(&mut rig, &shape, &mut rng, IOS);
     rig.finish();
     rig.check_at_rest(shape.hw_queues);

@@ -322,6 +322,7 @@ impl<P: Send> Queue<P> {
     /// # Panics
     /// If the device has no such hardware queue.
     #[must_use]
+    #[doc(hidden)]
     pub fn begin_run(&self, hw: HwQueue) -> Option<Run<P>> {
         Run::begin(self.root.current(), hw)
     }

@@ -5,7 +5,7 @@ use crate::dispatch::device::{DeviceQueue, DeviceShape};
 use crate::elevator::Tapping;
 use crate::groups::FloorsError;
 use crate::plan::{AutoChoice, Plan, PolicyChoice, add_own};
-use crate::shared::modes::{self, Access, EffectiveModes, KickMode, Modes};
+use crate::shared::modes::{self, Access, COMPARE, EffectiveModes, KickMode, Modes};
 use crate::shared::{
     DEFAULT_SUBMITTERS, MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES,
     MIN_NR_REQUESTS, PumpMode,
@@ -48,8 +48,10 @@ pub struct Config<P> {
     /// that the scheduler holds. 0, the default, leaves retries to the device; SCSI disks have 5.
     pub retries: u8,
     /// How threads enter the elevator: by combining, unless the contention of a lock is to be measured.
+    #[doc(hidden)]
     pub access: Access,
     /// How requests are inserted, merged, dispatched and kicked, for comparison.
+    #[doc(hidden)]
     pub modes: Modes,
     /// Groups of owners, with limits, and with weights for schedulers that share by group.
     pub groups: GroupTree,
@@ -103,6 +105,18 @@ impl<P> Config<P> {
             tags: None,
             host: Box::new(crate::NoHost),
         }
+    }
+
+    /// With the access that `choose` returns the number of, below the number of choices. For conformance tests; without
+    /// comparison modes there is one.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn some_access(self, choose: impl FnOnce(u64) -> u64) -> Self {
+        if !COMPARE {
+            return self;
+        }
+        let (_, access) = Access::ALL[choose(Access::ALL.len() as u64) as usize];
+        Self { access, ..self }
     }
 
     /// With a lane to the device for each submitter, which pumps it ([`PumpMode::Owner`]), where that is possible: the
@@ -436,6 +450,7 @@ pub enum ConfigError {
         "this {option} does not go with access={access}; accepted: {}",
         modes::accepted(*access, option).join(", ")
     )]
+    #[doc(hidden)]
     Mode {
         /// The access.
         access: Access,

@@ -48,8 +48,10 @@ pub struct Plan {
     /// How many requests the device may hold.
     pub device_depth: DeviceDepth,
     /// How threads enter the elevator.
+    #[doc(hidden)]
     pub access: Access,
     /// How requests are inserted, merged, dispatched and kicked, for comparison.
+    #[doc(hidden)]
     pub modes: Modes,
     /// Groups of owners. The weights and limits of this tree apply as soon as the plan does.
     pub groups: GroupTree,
@@ -126,6 +128,7 @@ impl Plan {
 
     /// With this access, and the modes that it implies. The choice for kicks stays.
     #[must_use]
+    #[doc(hidden)]
     pub fn access(mut self, access: Access) -> Self {
         self.access = access;
         self.modes = Modes { kick: self.modes.kick, ..Modes::default() };
@@ -186,6 +189,7 @@ impl Plan {
     ///
     /// # Errors
     /// If a choice is impossible with the access.
+    #[doc(hidden)]
     pub fn effective_modes(&self) -> Result<EffectiveModes, ConfigError> {
         self.modes.settle(self.access)
     }

@@ -339,6 +339,7 @@ impl<P: Send> Submitter<P> {
     ///
     /// For drivers in virtual time, where threads are not preempted; other programs do not need it.
     #[must_use]
+    #[doc(hidden)]
     pub fn begin_flush(&mut self) -> bool {
         if self.plug.is_empty() {
             return false;
@@ -357,6 +358,7 @@ impl<P: Send> Submitter<P> {
 
     /// The second half: runs the elevator, or leaves a kick to its runner, in the queue that this thread knew in the
     /// first half.
+    #[doc(hidden)]
     pub fn finish_flush(&mut self, now: Instant) {
         let (id, home) = (self.id(), self.lane());
         let by = Caller { id: Some(id), now, home, tally: &self.tally };
