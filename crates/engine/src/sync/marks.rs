@@ -51,7 +51,7 @@ impl Restart {
     /// Must be called after freeing. Returns whether a dispatcher requested a kick; then the caller has to run the
     /// queue. A fence and a load, and one read-modify-write if the bit is set.
     #[inline]
-    #[must_use = "whoever marked the bit relies on it"]
+    #[must_use = "the thread that marked the bit relies on it"]
     pub(crate) fn take(&self) -> bool {
         fence(Ordering::SeqCst);
         self.take_fenced()
@@ -59,7 +59,7 @@ impl Restart {
 
     /// Like [`take`](Self::take), for a caller whose last write to a shared word was a read-modify-write.
     #[inline]
-    #[must_use = "whoever marked the bit relies on it"]
+    #[must_use = "the thread that marked the bit relies on it"]
     pub(crate) fn take_after_rmw(&self) -> bool {
         fence_after_rmw();
         self.take_fenced()
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_number_is_told_ahead() {
+    fn the_next_number_is_passed_ahead() {
         let pending: Pending = Pending::new(200);
         [3, 5, 70].into_iter().for_each(|id| pending.set(id));
         let mut seen = Vec::new();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_set_during_a_visit_is_visited_next_time() {
+    fn a_number_set_during_a_visit_is_visited_next_time() {
         let pending = Pending::new(2);
         pending.set(0);
         pending.take(|_| pending.set(0));
@@ -439,11 +439,11 @@ mod model {
     use loom::thread;
 
     /// One tag, in use. It is freed while a dispatcher that could not get it marks the bit and tries again.
-    fn somebody_notices(mark: fn(&Restart), take: fn(&Restart) -> bool) {
+    fn a_freed_tag_is_noticed(mark: fn(&Restart), take: fn(&Restart) -> bool) {
         notices(mark, |tag| tag.store(true, Ordering::Relaxed), take);
     }
 
-    /// Like [`somebody_notices`], but with a way to free the tag.
+    /// Like [`a_freed_tag_is_noticed`], but with a way to free the tag.
     fn notices(mark: fn(&Restart), free: fn(&AtomicBool), take: fn(&Restart) -> bool) {
         loom::model(move || {
             let shared = Arc::new((Restart::new(), AtomicBool::new(false)));
@@ -456,45 +456,45 @@ mod model {
             };
             mark(&shared.0);
             let retried = shared.1.load(Ordering::Relaxed);
-            let told = completer.join().expect("the completer does not panic");
-            assert!(retried || told, "the tag is free and nobody knows");
+            let is_called = completer.join().expect("the completer does not panic");
+            assert!(retried || is_called, "the tag is free and no thread knows");
         });
     }
 
     #[test]
-    fn loom_somebody_notices() {
-        somebody_notices(Restart::mark, Restart::take);
+    fn loom_a_freed_tag_is_noticed() {
+        a_freed_tag_is_noticed(Restart::mark, Restart::take);
     }
 
     #[test]
-    fn loom_somebody_notices_a_tag_freed_by_a_read_modify_write() {
+    fn loom_a_tag_freed_by_a_read_modify_write_is_noticed() {
         let free = |tag: &AtomicBool| assert!(!tag.swap(true, Ordering::Relaxed));
         notices(Restart::mark, free, Restart::take_after_rmw);
     }
 
     #[test]
-    #[should_panic(expected = "nobody knows")]
+    #[should_panic(expected = "no thread knows")]
     fn loom_planted_take_after_a_read_modify_write_without_a_fence() {
         let free = |tag: &AtomicBool| assert!(!tag.swap(true, Ordering::Relaxed));
         notices(Restart::mark, free, Restart::take_fenced);
     }
 
     #[test]
-    #[should_panic(expected = "nobody knows")]
+    #[should_panic(expected = "no thread knows")]
     fn loom_planted_mark_without_a_fence() {
-        somebody_notices(|restart| restart.0.store(true, Ordering::Release), Restart::take);
+        a_freed_tag_is_noticed(|restart| restart.0.store(true, Ordering::Release), Restart::take);
     }
 
     #[test]
-    #[should_panic(expected = "nobody knows")]
+    #[should_panic(expected = "no thread knows")]
     fn loom_planted_take_without_a_fence() {
-        somebody_notices(Restart::mark, |restart| {
+        a_freed_tag_is_noticed(Restart::mark, |restart| {
             restart.0.load(Ordering::Relaxed) && restart.0.swap(false, Ordering::AcqRel)
         });
     }
 
     #[test]
-    #[should_panic(expected = "nobody knows")]
+    #[should_panic(expected = "no thread knows")]
     fn loom_planted_try_before_the_mark() {
         loom::model(|| {
             let shared = Arc::new((Restart::new(), AtomicBool::new(false)));
@@ -507,13 +507,13 @@ mod model {
             };
             let tried = shared.1.load(Ordering::Relaxed);
             shared.0.mark();
-            let told = completer.join().expect("the completer does not panic");
-            assert!(tried || told, "the tag is free and nobody knows");
+            let is_called = completer.join().expect("the completer does not panic");
+            assert!(tried || is_called, "the tag is free and no thread knows");
         });
     }
 
     /// Two completers, and one dispatcher that requested a kick: one completer runs the queue.
-    fn one_is_told(take: fn(&Restart) -> bool) {
+    fn one_completer_runs_the_queue(take: fn(&Restart) -> bool) {
         loom::model(move || {
             let restart = Arc::new(Restart::new());
             restart.mark();
@@ -528,14 +528,14 @@ mod model {
     }
 
     #[test]
-    fn loom_one_is_told() {
-        one_is_told(Restart::take);
+    fn loom_one_completer_runs_the_queue() {
+        one_completer_runs_the_queue(Restart::take);
     }
 
     #[test]
     #[should_panic(expected = "one mark is for one run")]
     fn loom_planted_take_that_does_not_claim() {
-        one_is_told(|restart| {
+        one_completer_runs_the_queue(|restart| {
             let marked = restart.0.load(Ordering::Acquire);
             restart.0.store(false, Ordering::Relaxed);
             marked
@@ -626,7 +626,7 @@ mod model {
     }
 
     /// A caller that finds no budget sets its bit and checks again, while the budget is put back.
-    fn a_refused_one_is_told(set: fn(&Pending, u16)) {
+    fn a_refused_caller_is_visited(set: fn(&Pending, u16)) {
         loom::model(move || {
             let shared = Arc::new((Pending::new(1), Budget::new(Some(1))));
             assert_eq!(shared.1.take(1), 1);
@@ -635,27 +635,27 @@ mod model {
                 thread::spawn(move || {
                     shared.1.put(1);
                     fence(Ordering::SeqCst);
-                    let mut told = false;
-                    shared.0.take(|_| told = true);
-                    told
+                    let mut is_called = false;
+                    shared.0.take(|_| is_called = true);
+                    is_called
                 })
             };
             set(&shared.0, 0);
             let got = shared.1.take(1);
-            let told = holder.join().expect("the holder does not panic");
-            assert!(got == 1 || told, "the budget is free and nobody knows");
+            let is_called = holder.join().expect("the holder does not panic");
+            assert!(got == 1 || is_called, "the budget is free and no thread knows");
         });
     }
 
     #[test]
-    fn loom_a_refused_one_is_told() {
-        a_refused_one_is_told(Pending::set);
+    fn loom_a_refused_caller_is_visited() {
+        a_refused_caller_is_visited(Pending::set);
     }
 
     #[test]
-    #[should_panic(expected = "nobody knows")]
+    #[should_panic(expected = "no thread knows")]
     fn loom_planted_set_without_a_fence() {
-        a_refused_one_is_told(|pending, id| {
+        a_refused_caller_is_visited(|pending, id| {
             pending.words[0].bits.fetch_or(1 << id, Ordering::AcqRel);
         });
     }
@@ -666,7 +666,7 @@ mod model {
     }
 
     /// One thread goes to sleep unless there is work, while another one makes work visible and checks for sleepers.
-    fn nobody_sleeps_through_it(sleep: fn(&Bed) -> bool, wake: fn(&Bed) -> bool) {
+    fn no_sleeper_misses_work(sleep: fn(&Bed) -> bool, wake: fn(&Bed) -> bool) {
         loom::model(move || {
             let bed =
                 Arc::new(Bed { sleepers: Sleepers::default(), something: AtomicBool::new(false) });
@@ -676,9 +676,9 @@ mod model {
             };
             let woken = wake(&bed);
             let sleeps = sleeper.join().expect("the sleeper does not panic");
-            assert!(!sleeps || woken, "somebody sleeps, and nobody knows");
+            assert!(!sleeps || woken, "a submitter sleeps, and no thread knows");
             bed.sleepers.get_up(None);
-            assert!(!bed.sleepers.any(), "everybody is up");
+            assert!(!bed.sleepers.any(), "no sleeper is counted");
         });
     }
 
@@ -695,12 +695,12 @@ mod model {
     }
 
     #[test]
-    fn loom_nobody_sleeps_through_it() {
-        nobody_sleeps_through_it(sleep, wake);
+    fn loom_no_sleeper_misses_work() {
+        no_sleeper_misses_work(sleep, wake);
     }
 
     #[test]
-    #[should_panic(expected = "nobody knows")]
+    #[should_panic(expected = "no thread knows")]
     fn loom_planted_counted_after_the_last_look() {
         let sleep = |bed: &Bed| {
             let sleeps = !bed.something.load(Ordering::Relaxed);
@@ -708,17 +708,17 @@ mod model {
             fence(Ordering::SeqCst);
             sleeps
         };
-        nobody_sleeps_through_it(sleep, wake);
+        no_sleeper_misses_work(sleep, wake);
     }
 
     #[test]
-    #[should_panic(expected = "nobody knows")]
+    #[should_panic(expected = "no thread knows")]
     fn loom_planted_a_waker_without_a_fence() {
         let wake = |bed: &Bed| {
             bed.something.store(true, Ordering::Relaxed);
             bed.sleepers.any()
         };
-        nobody_sleeps_through_it(sleep, wake);
+        no_sleeper_misses_work(sleep, wake);
     }
 
     /// A thread with an alarm gets up, and checks the timers; another one sets a timer, and relies on the alarm.

@@ -728,7 +728,7 @@ impl<P> DeviceQueue<P> for Fated {
     /// The engine calls this at the end of each turn.
     fn next_event(&self) -> Option<Instant> {
         let in_time = self.held.iter().all(|held| held.deadline > self.now);
-        assert!(in_time, "the turn is over, a deadline has passed, and nobody asked");
+        assert!(in_time, "the turn is over, a deadline has passed, and no thread has checked it");
         match self.oracle.book().says {
             Says::Nothing => None,
             Says::Never => Some(Instant::MAX),
