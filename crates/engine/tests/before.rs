@@ -62,11 +62,11 @@ fn finish(queue: &Queue<u32>, device: &Handle, subs: &mut [&mut Submitter<u32>])
 }
 
 #[test]
-fn whoever_finds_a_dispatcher_at_work_leaves_it_everything() {
+fn a_thread_that_finds_a_dispatcher_at_work_leaves_it_everything() {
     let (queue, device) = queue_of(shape(1, 8), Access::Serialised, Modes::default(), |c| c);
     let (mut one, mut other) = (submitter(&queue), submitter(&queue));
     submit_each(&mut one, T0, [write(900, 8)]);
-    let (run, before) = (queue.begin_run(HW).expect("nobody dispatches"), queue.stats().locks);
+    let (run, before) = (queue.begin_run(HW).expect("no thread dispatches"), queue.stats().locks);
     assert!(queue.begin_run(HW).is_none());
     submit_each(&mut one, T0, [write(0, 8), write(100, 8)]);
     submit_each(&mut other, T0, [write(200, 8)]);
@@ -89,7 +89,7 @@ fn what_has_no_slot_is_not_parked() {
     });
     let (mut one, mut other) = (submitter(&queue), submitter(&queue));
     submit_each(&mut one, T0, [write(0, 8)]);
-    let run = queue.begin_run(HW).expect("nobody dispatches");
+    let run = queue.begin_run(HW).expect("no thread dispatches");
     submit_each(&mut one, T0, (1..4).map(|i| write(i * 100, 8)));
     submit_each(&mut other, T0, (4..8).map(|i| write(i * 100, 8)));
     assert_eq!(queue.stats().locks.parked, 3, "one is in use, so three were free");
@@ -107,7 +107,7 @@ fn what_is_parked_can_be_given_up() {
     });
     let mut sub = submitter(&queue);
     submit_each(&mut sub, T0, [write(0, 8)]);
-    let run = queue.begin_run(HW).expect("nobody dispatches");
+    let run = queue.begin_run(HW).expect("no thread dispatches");
     submit_each(&mut sub, T0, [write(100, 8), write(200, 8)]);
     sub.cancel(T0, 100);
     submit_each(&mut sub, T0, [write(300, 8)]);
@@ -125,7 +125,7 @@ fn what_is_parked_can_be_given_up() {
 
 /// A thread that keeps a lock would make every other thread wait, so a run under a lock cannot be kept.
 #[test]
-fn only_what_nobody_waits_for_can_be_kept() {
+fn only_a_run_without_waiters_can_be_kept() {
     let direct = Modes { insert: Some(InsertMode::Direct), ..Modes::default() };
     let merging = Modes { merge: Some(MergeMode::Always), ..Modes::default() };
     for (access, modes, kept) in [

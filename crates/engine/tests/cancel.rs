@@ -122,14 +122,14 @@ fn what_was_given_up_in_the_plug_is_no_candidate_for_merging() {
 }
 
 #[test]
-fn staged_behind_somebody_else_ios_are_given_up_from_between_others() {
+fn staged_ios_are_given_up_from_between_those_of_other_submitters() {
     for scheduler in registry::ALL {
         let mut bench = queue_of(8, |config| config.scheduler(scheduler));
         let mut run = bench.queue.begin_run(HW).expect("it is free");
         bench.submit((0..6).map(far));
         bench.cancel(cookie(4));
         bench.cancel(cookie(1));
-        assert_eq!(bench.ended(), [], "whoever runs has not looked yet");
+        assert_eq!(bench.ended(), [], "the runner has not looked yet");
         bench.submit([far(6)]);
         run.step(T0);
         assert_eq!(bench.ended(), [(cookie(4), GONE), (cookie(1), GONE)]);
@@ -163,7 +163,7 @@ fn staged_for_want_of_a_slot_an_io_is_given_up() {
 }
 
 #[test]
-fn held_an_io_is_given_up_and_its_slot_is_somebody_elses() {
+fn a_held_io_is_given_up_and_its_slot_is_free_for_others() {
     each(1, |bench| {
         bench.submit((0..5).map(far));
         assert_eq!((bench.device.sectors(), bench.queue.stats().inserted), (vec![0], 4));
@@ -275,7 +275,7 @@ fn what_the_device_wants_back_later_is_given_up_while_it_waits_again() {
 }
 
 #[test]
-fn what_nobody_knows_is_nobodys() {
+fn an_unknown_cookie_cancels_nothing() {
     each(1, |bench| {
         bench.cancel(7);
         bench.submit([far(1), far(2), far(3)]);
@@ -286,7 +286,7 @@ fn what_nobody_knows_is_nobodys() {
 }
 
 #[test]
-fn somebody_elses_io_with_the_same_cookie_goes_on() {
+fn an_io_of_another_submitter_with_the_same_cookie_continues() {
     for access in accesses() {
         let (config, device) = config(shape(1, 1));
         let queue = Queue::new(Config { access, submitters: 2, ..config }).expect("valid");

@@ -51,7 +51,7 @@ fn settle(sub: &mut Submitter<u32>, now: Instant) {
 /// A submission that finds the elevator taken. In the kernel, the losing thread tries again within 3 ms; here the
 /// winner serves it immediately.
 #[test]
-fn s8_11_whoever_loses_the_race_is_served_when_the_winner_lets_go() {
+fn s8_11_the_loser_of_the_race_is_served_when_the_winner_lets_go() {
     let (queue, device, [mut loser]) = queue_for(deadline());
     let mut winner = queue.begin_run(HW).expect("it is free");
     winner.step(T0);
@@ -270,7 +270,9 @@ fn s8_12_nothing_stays_staged_whatever_the_order_of_two_inserters_and_a_dispatch
         for (at, step) in (0..).zip(&order) {
             match step {
                 Submit(who) => submit_each(&mut subs[*who], T0, [write(at * 100, 8)]),
-                Begin => run = Some(queue.begin_run(HW).expect("nobody is in the middle of one")),
+                Begin => {
+                    run = Some(queue.begin_run(HW).expect("no thread is in the middle of one"))
+                }
                 Pass => run.as_mut().expect("it has begun").step(T0),
                 Finish => run.take().expect("it has begun").finish(T0),
             }
@@ -306,7 +308,7 @@ fn meanwhile() {
 /// `none`, with a submission before a pick.
 const INTERRUPTED: Factory = Factory {
     name: "interrupted",
-    summary: "none, with somebody else submitting",
+    summary: "none, with another thread submitting",
     scope: Scope::HwQueue,
     attributes: &[],
     common: None,
@@ -381,7 +383,7 @@ fn s16_10_requests_chosen_while_the_device_is_being_fed_make_another_turn() {
 /// Two dispatchers, the second of which picks its batch while the first one's batch is on its way to the device. In
 /// the kernel the batches could mix; here the device sees the order in which requests were picked.
 #[test]
-fn s16_21_a_batch_stays_together_whoever_chooses_in_between() {
+fn s16_21_a_batch_stays_together_if_another_thread_chooses_in_between() {
     for scheduler in registry::ALL {
         let (queue, device, mut sub) = interrupted_device(scheduler);
         let first = [5000, 5100, 5200, 5300];

@@ -131,7 +131,7 @@ fn s16_20_without_a_volatile_cache_a_flush_is_nothing() {
 }
 
 #[test]
-fn s16_20_one_flush_serves_everybody_who_waits() {
+fn s16_20_one_flush_serves_all_that_wait() {
     for access in accesses() {
         let (config, device) = config(cached(BACK, 1, 64));
         let config = Config { access, submitters: 16, ..config };
@@ -228,7 +228,7 @@ fn s16_20_an_error_in_any_step_is_the_end() {
         assert_eq!(ended(sub), [(0, Err(IoError::IO))]);
         step(sub, device);
         let both = [(1, Err(IoError::IO)), (64, Err(IoError::IO))];
-        assert_eq!(ended(sub), both, "everybody whom the flush was to serve");
+        assert_eq!(ended(sub), both, "all that the flush was to serve");
         assert_eq!(queue.stats().flushes.dataless, 2);
     });
 }

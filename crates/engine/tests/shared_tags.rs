@@ -126,11 +126,7 @@ fn a_queue_that_sleeps_is_called_when_another_one_gives_tags_back() {
         other.push(now, 1);
         assert_eq!((one.inside(), other.inside()), (1, 0), "{access:?}");
         assert!(other.submitter.prepare_park(now).is_some());
-        assert_eq!(
-            other.submitter.next_deadline(),
-            None,
-            "{access:?}: nobody but a call brings it back"
-        );
+        assert_eq!(other.submitter.next_deadline(), None, "{access:?}: only a call brings it back");
         one.end_all(now);
         assert_eq!(other.calls.take(), [Call::Submitter(SubmitterId(0))], "{access:?}");
         other.submitter.unpark();

@@ -150,7 +150,7 @@ impl Threads {
             self.deliver();
             self.now += Nanos(self.rng.below(300));
         }
-        panic!("everybody is awake and nothing ends");
+        panic!("all are awake and nothing ends");
     }
 }
 
@@ -312,8 +312,8 @@ fn a_submission_calls_the_pump_once_and_leaves_the_device_to_it() {
     submit_each(&mut sub, T0, [write(100, 8), write(200, 8)]);
     assert_eq!(calls.take(), [], "it has not come yet, so it need not be called again");
     sub.poll(T0);
-    assert_eq!(device.sectors(), [], "nobody but the pump issues");
-    assert!(sub.prepare_park(T0).is_some(), "and nobody else has anything to do");
+    assert_eq!(device.sectors(), [], "only the pump issues");
+    assert!(sub.prepare_park(T0).is_some(), "and no other thread has anything to do");
     assert_eq!(queue.pump(HW, T0), None, "the device will interrupt");
     assert_eq!(device.sectors(), [0, 100, 200]);
     assert_eq!(calls.take(), []);
@@ -553,7 +553,7 @@ mod event_fd {
         let (queue, device, _) = queue(config(shape(1, 8)), Access::default(), PumpMode::Inline);
         let mut sub = queue.submitter().expect("two were asked for");
         submit_each(&mut sub, T0, [write(0, 8)]);
-        assert!(sub.prepare_park(T0).is_none(), "nobody else would look");
+        assert!(sub.prepare_park(T0).is_none(), "no other thread would look");
         assert_eq!(sub.next_deadline(), Some(T0));
         device.finish(1);
         drain(&mut sub, &mut { T0 }, 1);

@@ -211,7 +211,7 @@ impl FlushQueues {
 
     /// Starts the sequence of `id`, of hardware queue `hw`. Returns whether its data goes to the device immediately,
     /// and then counts it as in flight.
-    #[must_use = "data that goes at once is nobody else's to issue"]
+    #[must_use = "no other code issues data that goes immediately"]
     pub(crate) fn enter(
         &mut self,
         now: Instant,

@@ -601,11 +601,11 @@ mod tests {
     fn a_follower_leaves_its_work_only_while_the_leader_keeps_at_it() {
         let lead = Lead::default();
         let mut me = Follow::new(SubmitterId(1), &lead);
-        assert!(!me.should_leave(&lead, NOW), "nobody has run");
+        assert!(!me.should_leave(&lead, NOW), "no other submitter has run");
         lead.note_pass(SubmitterId(2));
         assert!(me.should_leave(&lead, NOW));
         let left = (0..).take_while(|_| me.should_leave(&lead, NOW)).count();
-        assert_eq!(left, PATIENCE as usize - 1, "nobody has run since");
+        assert_eq!(left, PATIENCE as usize - 1, "no other submitter has run since");
         lead.note_pass(SubmitterId(1));
         assert!(!me.should_leave(&lead, NOW), "that was this one itself");
     }

@@ -772,7 +772,7 @@ mod tests {
             let (bio, tail) = table.split_first(head);
             let to = usize::from(table.submitter(&bio).0);
             finish.push(bio, if to == 0 { Ok(()) } else { Err(IoError::IO) });
-            assert!(!finish.send(&rings[to].0), "nobody is parked");
+            assert!(!finish.send(&rings[to].0), "no receiver is parked");
             rest = tail;
         }
         let mut receivers = rings.into_iter().map(|(_, receiver)| receiver);

@@ -74,7 +74,7 @@ fn hold(queue: &Queue<u64>, world: &World) {
 
 fn give_up(queue: &Queue<u64>, world: &World) {
     let plan = queue.plan().scheduler(&deadline::FACTORY);
-    let mut change = replan(&queue, plan).expect("nobody else changes it");
+    let mut change = replan(&queue, plan).expect("no other thread changes it");
     if !change.step(world.now()) {
         drop(change);
     }
@@ -134,7 +134,7 @@ fn shuttle_a_queue_is_looked_at() {
 /// Regression test: the reader found the elevator idle, a client came in the meantime, left its request to the thread
 /// inside and fell asleep, and the reader left.
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_reader_that_leaves_in_silence() {
     let planted = Some(Planted::LeavesAVisitInSilence);
     Model { planted, schedules: 20_000, ..model(97, look) }.check();
@@ -142,7 +142,7 @@ fn shuttle_planted_a_reader_that_leaves_in_silence() {
 
 /// Regression test: the reader took the slots back for which I/Os waited, and no pass tried these again.
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_reader_that_tells_no_pass_of_freed_slots() {
     let planted = Some(Planted::ForgetsFreedSlots);
     Model { planted, schedules: 20_000, ..model(97, look) }.check();
@@ -186,14 +186,14 @@ fn shuttle_a_change_is_given_up() {
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_submitter_that_does_not_look_whether_the_queue_is_another() {
     Model { planted: Some(Planted::ForgetsVersion), schedules: 20_000, ..model(91, rebuild) }
         .check();
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_rebuilt_queue_that_looks_at_nothing_staged() {
     Model { planted: Some(Planted::ForgetsStaged), ..model(92, rebuild) }.check();
 }

@@ -114,13 +114,13 @@ fn shuttle_tiny_later() {
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_run_that_loses_an_owed_pass() {
     Model { planted: Some(Planted::LosesOwedPass), ..Model::new(1, TWO) }.check();
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_an_elevator_that_does_not_ask_to_be_told() {
     let device = Script::LATER;
     Model { planted: Some(Planted::ForgetsRestart), device, ..Model::new(3, THREE) }.check();
@@ -271,12 +271,12 @@ fn shuttle_an_ask_comes_late() {
 
 #[test]
 #[should_panic(expected = "without a request for it")]
-fn shuttle_planted_an_ask_for_whoever_has_the_cookie() {
+fn shuttle_planted_an_ask_for_any_io_with_the_cookie() {
     Model { planted: Some(Planted::ForgetsMarks), ..MODEL }.explore(an_ask_comes_late);
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_an_io_given_up_in_silence() {
     Model { planted: Some(Planted::CancelsInSilence), ..MODEL }.check();
 }
@@ -344,13 +344,13 @@ fn shuttle_planted_a_request_that_was_given_up_and_is_still_expected() {
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
-fn shuttle_planted_a_timer_that_nobody_is_told_of() {
+#[should_panic(expected = "no thread will ever be woken")]
+fn shuttle_planted_a_timer_that_no_thread_is_told_of() {
     Model { planted: Some(Planted::ForgetsTimer), ..THREADED }.check();
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_timer_that_two_submitters_are_not_told_of() {
     Model { planted: Some(Planted::ForgetsTimer), ..INLINE }.check();
 }

@@ -83,7 +83,7 @@ fn shuttle_planted_a_flush_that_serves_late_comers() {
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_step_that_is_handed_back_in_silence() {
     Model { planted: Some(Planted::ForgetsHandedBack), ..TWO }.check();
 }

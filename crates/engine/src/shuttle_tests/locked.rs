@@ -65,13 +65,13 @@ fn shuttle_spin_and_a_pump_thread() {
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_spin_that_does_not_ask_to_be_told() {
     Model { planted: Some(Planted::ForgetsRestart), ..LATER }.check();
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_mutex_and_a_budget_that_comes_back_in_silence() {
     let scope = Some(Scope::HwQueue);
     let planted = Some(Planted::ForgetsBudgetWaiters);
@@ -173,14 +173,14 @@ fn shuttle_kicks_as_they_were_and_with_the_flag() {
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
-fn shuttle_planted_parked_requests_that_nobody_takes_over() {
+#[should_panic(expected = "no thread will ever be woken")]
+fn shuttle_planted_parked_requests_that_no_holder_takes_over() {
     let planted = Some(Planted::ForgetsParkedRequests);
     Model { access: Access::Serialised, planted, ..LATER }.check();
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_dispatcher_that_forgets_who_was_sent_away() {
     let planted = Some(Planted::ForgetsSentAway);
     Model { access: Access::Serialised, planted, ..SPIN }.check();

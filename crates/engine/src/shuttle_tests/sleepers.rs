@@ -42,20 +42,20 @@ fn shuttle_a_sleeper_has_the_timer() {
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_host_that_forgets_an_early_wake_up() {
     Model { bell: Bell::Forgets, ..LATER }.check();
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_device_that_forgets_to_say_when() {
     let device = Script { says: Says::Never, ..Script::LATER };
     Model { device, ..LATER }.check();
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_an_engine_that_looks_for_no_sleepers() {
     Model { planted: Some(Planted::ForgetsParked), ..LATER }.check();
 }
@@ -95,13 +95,13 @@ fn shuttle_a_pump_thread_and_refusals() {
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_pump_thread_that_forgets_an_early_call() {
     Model { bell: Bell::Forgets, ..THREADED }.check();
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_device_that_never_calls_its_pump_thread() {
     let device = Script { says: Says::Never, ..Script::LATER };
     Model { device, ..THREADED }.check();
@@ -161,20 +161,20 @@ fn shuttle_a_thread_polls_for_others_and_goes_away_mutex() {
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_leader_that_hands_nothing_on() {
     Model { planted: Some(Planted::ForgetsToWakeSuccessor), ..REFUSING }.check();
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_thread_that_polls_for_others_and_hands_nothing_on() {
     Model { planted: Some(Planted::ForgetsToWakeSuccessor), ..MEDDLING }.check();
 }
 
 /// Another thread has relied on the alarm of a sleeper that had already woken and left.
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_sleeper_that_keeps_its_alarm() {
     Model { planted: Some(Planted::KeepsAlarm), ..MEDDLING }.check();
 }
@@ -210,13 +210,13 @@ fn shuttle_another_thread_makes_the_pass_for_what_a_pump_gave_back_mq_deadline()
 
 #[test]
 #[should_panic(expected = "lies with a thread that has no CPU")]
-fn shuttle_planted_nobody_looks_at_outboxes() {
+fn shuttle_planted_no_thread_looks_at_outboxes() {
     Model { planted: Some(Planted::LeavesOutboxes), ..SENT }.check();
 }
 
 #[test]
 #[should_panic(expected = "lies with a thread that has no CPU")]
-fn shuttle_planted_a_pump_that_tells_nobody_else() {
+fn shuttle_planted_a_pump_that_tells_no_other_thread() {
     Model { planted: Some(Planted::LeavesPasses), ..FREED }.check();
 }
 
@@ -308,20 +308,20 @@ fn shuttle_planted_a_client_that_looks_at_its_own_lane_only() {
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_request_that_its_owner_is_not_told_of() {
     Model { planted: Some(Planted::ForgetsOwner), ..SHORT }.check();
 }
 
 /// A lane frees the tag for which a request of another lane waits.
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_mark_that_other_lanes_do_not_see() {
     Model { planted: Some(Planted::ForgetsRestart), ..SHORT }.check();
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_an_owner_that_is_not_told_to_look_earlier() {
     const BUSY: &[Client] = &[Client::new(6, 2, 1), Client::new(6, 2, 1), Client::new(6, 2, 1)];
     let model = Model { clients: BUSY, most_time: Nanos(60 * Script::LATER.service.0), ..LEAVING };
@@ -391,15 +391,15 @@ fn shuttle_tiny_shared_tag() {
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_budget_that_comes_back_in_silence() {
     let planted = Some(Planted::ForgetsBudgetWaiters);
     Model { planted, budget: Some(1), ..TWO_SHARDS }.check();
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
-fn shuttle_planted_a_shared_tag_and_nobody_is_woken_for_it() {
+#[should_panic(expected = "no thread will ever be woken")]
+fn shuttle_planted_a_shared_tag_and_no_thread_is_woken_for_it() {
     let planted = Some(Planted::ForgetsParked);
     Model { planted, shared_tags: true, ..TWO_SHARDS }.check();
 }
@@ -422,7 +422,7 @@ fn shuttle_tiny_token() {
 }
 
 #[test]
-#[should_panic(expected = "nobody will ever be woken")]
+#[should_panic(expected = "no thread will ever be woken")]
 fn shuttle_planted_a_token_that_comes_back_in_silence() {
     let planted = Some(Planted::ForgetsTokenWaiters);
     Model { planted, scheduler: &rationed::FACTORY, hw_queue_depth: 4, ..TWO_SHARDS }.check();

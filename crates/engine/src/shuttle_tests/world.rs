@@ -187,7 +187,7 @@ impl World {
         }
         let wanted = |seat: &Seat| if let Seat::Asleep(until) = seat { *until } else { None };
         let next = state.seats.iter().filter_map(wanted).min();
-        let next = next.expect("nobody will ever be woken: everybody sleeps and no time was named");
+        let next = next.expect("no thread will ever be woken: all sleep and no time was named");
         state.now = state.now.max(next);
         for seat in 0..state.seats.len() {
             if wanted(&state.seats[seat]).is_some_and(|at| at <= state.now) {

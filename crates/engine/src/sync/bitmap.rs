@@ -669,7 +669,7 @@ mod model {
                 thread::spawn(move || get(&word))
             };
             let mine = get(&word);
-            let theirs = other.join().expect("nobody panics");
+            let theirs = other.join().expect("no thread panics");
             assert_eq!(mine | theirs, 0b11, "a number was free and not found");
         });
     }
@@ -707,7 +707,7 @@ mod model {
                 })
             };
             work(Arc::clone(&shared))();
-            other.join().expect("nobody panics");
+            other.join().expect("no thread panics");
             holder.join().expect("the holder does not panic");
         });
     }
@@ -748,7 +748,7 @@ mod model {
 
     #[test]
     #[should_panic(expected = "was free and not found")]
-    fn loom_planted_folds_that_nobody_waits_for() {
+    fn loom_planted_folds_without_a_waiter() {
         what_is_being_folded_is_not_overlooked(|word| {
             get_unannounced(word, |word| word.fold(0, 1, u64::MAX))
         });

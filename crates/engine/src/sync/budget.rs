@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_everybody_gets_what_he_wants() {
+    fn without_a_limit_every_caller_gets_all() {
         let budget = Budget::new(None);
         assert_eq!(budget.take(u32::MAX), u32::MAX);
         budget.put(u32::MAX);
@@ -165,7 +165,7 @@ mod model {
                 let budget = Arc::clone(&budget);
                 thread::spawn(move || take(&budget, 2))
             };
-            let got = take(&budget, 1) + other.join().expect("nobody panics");
+            let got = take(&budget, 1) + other.join().expect("no thread panics");
             assert_eq!(got, 2, "what was taken of a budget of 2");
             budget.put(got);
             assert_eq!(budget.in_use(), 0);
@@ -204,7 +204,7 @@ mod model {
             };
             let other = thread::spawn(work(Arc::clone(&shared)));
             work(shared)();
-            other.join().expect("nobody panics");
+            other.join().expect("no thread panics");
         });
     }
 
@@ -232,7 +232,7 @@ mod model {
                 thread::spawn(move || take(&budget, 2))
             };
             budget.put(1);
-            let got = take(&budget, 1) + other.join().expect("nobody panics");
+            let got = take(&budget, 1) + other.join().expect("no thread panics");
             assert_eq!(got, 2, "one was there and was refused");
         });
     }

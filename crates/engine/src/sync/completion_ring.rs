@@ -106,7 +106,7 @@ impl CompletionSender {
     /// Sends payloads, of 48 bits each, in order and together. Returns whether the receiver is parked and must be woken
     /// by this caller.
     #[inline]
-    #[must_use = "if it says true, nobody else wakes the receiver"]
+    #[must_use = "if it returns true, no other thread wakes the receiver"]
     pub(crate) fn push(&self, payloads: &[u64]) -> bool {
         if payloads.is_empty() {
             return false;
@@ -136,7 +136,7 @@ impl CompletionSender {
     /// For waking the receiver for another reason than a payload. Returns whether it is parked and must be woken by
     /// this caller. One load if it is not.
     #[inline]
-    #[must_use = "if it says true, nobody else wakes the receiver"]
+    #[must_use = "if it returns true, no other thread wakes the receiver"]
     pub(crate) fn take_parked(&self) -> bool {
         self.shared.tail.load(Ordering::Relaxed) & PARKED != 0 && self.unpark()
     }
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_parks_on_an_entry_that_is_reserved() {
+    fn no_receiver_parks_on_an_entry_that_is_reserved() {
         let (tx, mut rx) = completion_ring(2);
         let before = tx.shared.tail.fetch_add(ONE, Ordering::Relaxed);
         assert!(rx.is_empty());
@@ -533,7 +533,7 @@ mod model {
                 // SAFETY: the sender is done with the cell; loom checks it.
                 assert_eq!(cell.with(|cell| unsafe { *cell }), 5);
             }
-            assert!(!sender.join().expect("the sender does not panic"), "nobody parks");
+            assert!(!sender.join().expect("the sender does not panic"), "no receiver parks");
             assert!(reaches(&rx, 2) && reaches(&rx, 1) && !rx.is_empty());
         });
     }
@@ -565,7 +565,7 @@ mod model {
                         while credit.load(Ordering::Acquire) <= n {
                             thread::yield_now();
                         }
-                        assert!(!push(&tx, n), "nobody parks");
+                        assert!(!push(&tx, n), "no receiver parks");
                     }
                 })
             };
@@ -622,7 +622,7 @@ mod model {
                 rx.cancel_park();
                 asleep = false;
             }
-            let told = [waker, sender].map(|thread| thread.join().expect("nobody panics"));
+            let told = [waker, sender].map(|thread| thread.join().expect("no thread panics"));
             let told = told.into_iter().filter(|told| *told).count();
             assert!(!asleep || told == 1, "{told} were told to wake a sleeper");
         });
@@ -650,7 +650,7 @@ mod model {
             fence();
             let seen = due.load(Ordering::Relaxed);
             let told = waker.join().expect("the waker does not panic");
-            assert!(!asleep || seen || told, "a receiver sleeps and nobody wakes it");
+            assert!(!asleep || seen || told, "a receiver sleeps and no thread wakes it");
         });
     }
 
@@ -660,7 +660,7 @@ mod model {
     }
 
     #[test]
-    #[should_panic(expected = "nobody wakes it")]
+    #[should_panic(expected = "no thread wakes it")]
     fn loom_planted_park_without_a_fence() {
         other_work_alone(|| ());
     }

@@ -167,7 +167,7 @@ mod model {
             submitter.join().expect("the submitter does not panic");
             let mut again = false;
             world.new.take(|_| again = true);
-            assert!(visited || again, "something is staged, and nobody visits it in the new queue");
+            assert!(visited || again, "a bio is staged, and no runner visits it in the new queue");
         });
     }
 
@@ -203,7 +203,7 @@ mod model {
     }
 
     #[test]
-    #[should_panic(expected = "nobody visits it")]
+    #[should_panic(expected = "no runner visits it")]
     fn loom_planted_version_looked_at_before_the_mark() {
         let stage = |world: &World| {
             world.staged.store(true, Ordering::Relaxed);
@@ -217,7 +217,7 @@ mod model {
     }
 
     #[test]
-    #[should_panic(expected = "nobody visits it")]
+    #[should_panic(expected = "no runner visits it")]
     fn loom_planted_publish_without_a_fence() {
         what_is_staged_is_visited(stage, |world| {
             world.control.0.version.store(NEW, Ordering::Release);
@@ -226,7 +226,7 @@ mod model {
     }
 
     #[test]
-    #[should_panic(expected = "nobody visits it")]
+    #[should_panic(expected = "no runner visits it")]
     fn loom_planted_publish_behind_the_visit() {
         what_is_staged_is_visited(stage, |world| {
             fence(Ordering::SeqCst);
@@ -238,7 +238,7 @@ mod model {
 
     /// A receiver goes to sleep, unless it sees another version, while the queue is replaced and its sleepers are
     /// searched.
-    fn nobody_sleeps_in_the_old_queue(publish: fn(&Control)) {
+    fn no_submitter_sleeps_in_the_old_queue(publish: fn(&Control)) {
         loom::model(move || {
             let (sender, mut receiver) = completion_ring(1);
             let control = Arc::new(Control::new());
@@ -258,14 +258,16 @@ mod model {
     }
 
     #[test]
-    fn loom_nobody_sleeps_in_the_old_queue() {
-        nobody_sleeps_in_the_old_queue(|control| control.publish(NEW));
+    fn loom_no_submitter_sleeps_in_the_old_queue() {
+        no_submitter_sleeps_in_the_old_queue(|control| control.publish(NEW));
     }
 
     #[test]
     #[should_panic(expected = "sleeps through a change")]
     fn loom_planted_a_changer_without_a_fence() {
-        nobody_sleeps_in_the_old_queue(|control| control.0.version.store(NEW, Ordering::Release));
+        no_submitter_sleeps_in_the_old_queue(|control| {
+            control.0.version.store(NEW, Ordering::Release)
+        });
     }
 
     /// A thread that sees the version sees the writes before it was published.
@@ -381,7 +383,7 @@ mod model {
             (hold.take)(&passes.control);
             let settled = settle(&passes);
             runner.join().expect("the runner does not panic");
-            let run = passes.admitted.try_enter().expect("nobody runs any more");
+            let run = passes.admitted.try_enter().expect("no thread runs any more");
             assert_eq!(*run, settled, "something was let in that is held");
         });
     }
@@ -435,7 +437,7 @@ mod model {
             let_go(&passes, &hold);
             runner.join().expect("the runner does not panic");
             other.join().expect("the other holder does not panic");
-            let run = passes.admitted.try_enter().expect("nobody runs any more");
+            let run = passes.admitted.try_enter().expect("no thread runs any more");
             assert!(*run > 0, "what waited was not let in");
         });
     }
@@ -491,14 +493,14 @@ mod model {
     }
 
     #[test]
-    fn loom_nobody_sleeps_in_a_failed_queue() {
-        nobody_sleeps_in_the_old_queue(Control::poison);
+    fn loom_no_submitter_sleeps_in_a_failed_queue() {
+        no_submitter_sleeps_in_the_old_queue(Control::poison);
     }
 
     #[test]
     #[should_panic(expected = "sleeps through a change")]
     fn loom_planted_a_failure_without_a_fence() {
-        nobody_sleeps_in_the_old_queue(|control| {
+        no_submitter_sleeps_in_the_old_queue(|control| {
             control.0.version.fetch_or(POISONED, Ordering::Release);
         });
     }

@@ -236,8 +236,8 @@ mod model {
             let _ = now(state);
             published.store(true, Ordering::Relaxed);
             let _ = now(state);
-            other.join().expect("nobody panics");
-            let seen = worker.is_some_and(|worker| worker.join().expect("nobody panics"));
+            other.join().expect("no thread panics");
+            let seen = worker.is_some_and(|worker| worker.join().expect("no thread panics"));
             assert!(seen || is_due(state), "a call for now is not heard");
         });
     }

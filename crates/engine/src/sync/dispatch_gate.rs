@@ -41,7 +41,7 @@ impl DispatchGate {
     /// Returns whether the caller may dispatch. If false, the dispatcher continues on its behalf. One
     /// read-modify-write, two if refused.
     #[inline]
-    #[must_use = "whoever entered has to leave"]
+    #[must_use = "the thread that entered has to leave"]
     pub(crate) fn try_enter(&self) -> bool {
         self.0.fetch_or(BUSY, Ordering::Acquire) == FREE
             // The dispatcher may leave in between: then the caller has entered, and will enter once more without need.
@@ -51,10 +51,10 @@ impl DispatchGate {
     /// Leaves, for the dispatcher. Returns true if a caller was turned away in the meantime: the dispatcher must enter
     /// again for it. One read-modify-write.
     #[inline]
-    #[must_use = "whoever was sent away relies on it"]
+    #[must_use = "the thread that was sent away relies on it"]
     pub(crate) fn leave(&self) -> bool {
         let before = self.0.swap(FREE, Ordering::Release);
-        debug_assert!(before != FREE, "left by somebody who does not dispatch");
+        debug_assert!(before != FREE, "left by a thread that does not dispatch");
         before == ASKED
     }
 
@@ -74,7 +74,7 @@ mod tests {
     fn every_cell_of_the_table() {
         let gate = DispatchGate::new();
         assert!(gate.try_enter() && gate.is_busy());
-        assert!(!gate.leave(), "nobody came");
+        assert!(!gate.leave(), "no thread came");
         assert!(!gate.is_busy() && gate.try_enter());
         assert!(!gate.try_enter());
         assert_eq!(gate.0.load(Ordering::Relaxed), ASKED);
@@ -95,7 +95,7 @@ mod model {
 
     /// Each thread publishes work, and dispatches for all until no caller is turned away. The loads of the work are
     /// deliberately relaxed, so that only the gate's own ordering can make them right.
-    fn whoever_is_sent_away_is_served(threads: usize, times: u32, enter: Call, leave: Call) {
+    fn a_thread_sent_away_is_served(threads: usize, times: u32, enter: Call, leave: Call) {
         loom::model(move || {
             let zeros = || (0..threads).map(|_| AtomicU32::new(0)).collect::<Box<[_]>>();
             let rounds = UnsafeCell::new(0);
@@ -122,7 +122,7 @@ mod model {
             };
             let others: Vec<_> = (1..threads).map(|who| thread::spawn(work(who))).collect();
             work(0)();
-            others.into_iter().for_each(|other| other.join().expect("nobody panics"));
+            others.into_iter().for_each(|other| other.join().expect("no thread panics"));
             let all = shared.2.iter().all(|n| n.load(Ordering::Relaxed) == times);
             assert!(all, "work was left behind");
             assert!(!shared.0.is_busy());
@@ -130,9 +130,9 @@ mod model {
     }
 
     #[test]
-    fn loom_whoever_is_sent_away_is_served() {
-        whoever_is_sent_away_is_served(2, 2, DispatchGate::try_enter, DispatchGate::leave);
-        whoever_is_sent_away_is_served(3, 1, DispatchGate::try_enter, DispatchGate::leave);
+    fn loom_a_thread_sent_away_is_served() {
+        a_thread_sent_away_is_served(2, 2, DispatchGate::try_enter, DispatchGate::leave);
+        a_thread_sent_away_is_served(3, 1, DispatchGate::try_enter, DispatchGate::leave);
     }
 
     /// As proposed: a thread that finds the bit set leaves without a mark.
@@ -140,7 +140,7 @@ mod model {
     #[should_panic(expected = "left behind")]
     fn loom_planted_enter_that_leaves_no_word() {
         let enter: Call = |gate| gate.0.fetch_or(BUSY, Ordering::AcqRel) == FREE;
-        whoever_is_sent_away_is_served(2, 1, enter, DispatchGate::leave);
+        a_thread_sent_away_is_served(2, 1, enter, DispatchGate::leave);
     }
 
     #[test]
@@ -151,14 +151,14 @@ mod model {
             gate.0.store(FREE, Ordering::Release);
             asked
         };
-        whoever_is_sent_away_is_served(2, 1, DispatchGate::try_enter, leave);
+        a_thread_sent_away_is_served(2, 1, DispatchGate::try_enter, leave);
     }
 
     #[test]
     #[should_panic(expected = "Causality violation")]
     fn loom_planted_leave_without_release() {
         let leave: Call = |gate| gate.0.swap(FREE, Ordering::Relaxed) == ASKED;
-        whoever_is_sent_away_is_served(2, 1, DispatchGate::try_enter, leave);
+        a_thread_sent_away_is_served(2, 1, DispatchGate::try_enter, leave);
     }
 
     #[test]
@@ -168,6 +168,6 @@ mod model {
             gate.0.fetch_or(BUSY, Ordering::Release) == FREE
                 || gate.0.fetch_or(ASKED, Ordering::Release) == FREE
         };
-        whoever_is_sent_away_is_served(2, 1, enter, DispatchGate::leave);
+        a_thread_sent_away_is_served(2, 1, enter, DispatchGate::leave);
     }
 }

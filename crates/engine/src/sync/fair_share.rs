@@ -191,7 +191,7 @@ mod tests {
         ] {
             assert_eq!(with_active(depth, users).limit(), limit, "depth {depth}, {users} users");
         }
-        assert_eq!(with_active(32, 0).limit(), None, "nobody is active");
+        assert_eq!(with_active(32, 0).limit(), None, "no user is active");
         assert_eq!(with_active(1, 2).limit(), None, "one tag cannot be divided");
     }
 
@@ -256,7 +256,7 @@ mod model {
                 thread::spawn(move || activate(&share, 0))
             };
             let new = activate(&share, 0);
-            assert!(new != other.join().expect("nobody panics"), "one of the two activates it");
+            assert!(new != other.join().expect("no thread panics"), "one of the two activates it");
             assert_eq!(share.users(), 1);
         });
     }
@@ -290,7 +290,7 @@ mod model {
                 thread::spawn(move || share.deactivate(0))
             };
             let left = share.deactivate(0);
-            assert!(left != other.join().expect("nobody panics"), "one of the two says so");
+            assert!(left != other.join().expect("no thread panics"), "one of the two says so");
             assert_eq!(share.users(), 0);
         });
     }
@@ -305,7 +305,7 @@ mod model {
                 let share = Arc::clone(&share);
                 thread::spawn(move || look(&share, now))
             };
-            let found = look(&share, now) | other.join().expect("nobody panics");
+            let found = look(&share, now) | other.join().expect("no thread panics");
             assert!(!found && share.users() == 1, "one that was seen is taken for idle");
             assert!(share.deactivate_idle(now + IDLE), "the next time it is idle");
         });
@@ -340,7 +340,7 @@ mod model {
                 let share = Arc::clone(&share);
                 thread::spawn(move || admit(&share, 0, 3))
             };
-            let got = admit(&share, 0, 3) + other.join().expect("nobody panics");
+            let got = admit(&share, 0, 3) + other.join().expect("no thread panics");
             assert_eq!(got, 4, "what two threads were admitted to");
             assert_eq!(share.held(0), 4);
             share.release(0, got);

@@ -146,7 +146,7 @@ mod model {
             };
             let others: Vec<_> = (1..threads).map(|who| thread::spawn(work(who))).collect();
             work(0)();
-            others.into_iter().for_each(|other| other.join().expect("nobody panics"));
+            others.into_iter().for_each(|other| other.join().expect("no thread panics"));
             let taken = shared.2.load(Ordering::Relaxed);
             assert_eq!(taken, (1 << threads) - 1, "something stays parked");
         });
@@ -185,7 +185,7 @@ mod model {
             }
             control.thaw();
             let parked = parker.join().expect("the parker does not panic");
-            assert!(!(parked && empty), "something is parked where nobody looks");
+            assert!(!(parked && empty), "a value is parked where no thread looks");
         });
     }
 
@@ -197,7 +197,7 @@ mod model {
     }
 
     #[test]
-    #[should_panic(expected = "where nobody looks")]
+    #[should_panic(expected = "where no thread looks")]
     fn loom_planted_a_look_ahead_of_the_list() {
         nothing_is_parked_in_a_closed_list(|lists, is_open| {
             let open = is_open();

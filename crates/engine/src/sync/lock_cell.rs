@@ -74,7 +74,7 @@ impl Drop for Release<'_> {
 }
 
 /// A held lock that is kept for a while without borrowing its cell. Its owner returns it with [`LockCell::attach`].
-#[must_use = "nobody else can enter until it is given back"]
+#[must_use = "no other thread can enter until it is given back"]
 pub(crate) struct DetachedLock {
     /// The address of the cell, to identify it; never dereferenced.
     cell: usize,
@@ -371,7 +371,7 @@ mod model {
             own.lock(0);
             LockGuard {
                 held: &cell.held,
-                unwinding: cell.held.poison.check().expect("nobody panics"),
+                unwinding: cell.held.poison.check().expect("no thread panics"),
                 _release: Release::Spin(own, 0),
                 _value: PhantomData,
             }

@@ -891,10 +891,10 @@ mod model {
                 })
             };
             if done.load(Ordering::Acquire) == 1 {
-                assert!(waits(&level), "published, and nobody sees it");
+                assert!(waits(&level), "published, and no thread sees it");
             }
             producer.join().expect("the producer does not panic");
-            assert!(waits(&level), "published, and nobody sees it");
+            assert!(waits(&level), "published, and no thread sees it");
             assert_eq!(rx.pop(), Some(7));
             assert!(!waits(&level), "it was taken");
         });
@@ -910,7 +910,7 @@ mod model {
     }
 
     #[test]
-    #[should_panic(expected = "nobody sees it")]
+    #[should_panic(expected = "no thread sees it")]
     fn loom_planted_published_after_the_announcement() {
         let show: Show = |tx, done| {
             done.store(1, Ordering::Release);

@@ -40,7 +40,7 @@ struct Held<T> {
 unsafe impl<T: Send> Sync for RunCell<T> {}
 
 /// The run. Ends with [`finish`](Self::finish) or [`hand_over`](Self::hand_over); dropping it hands over.
-#[must_use = "dropping the guard leaves a pass that somebody has to begin"]
+#[must_use = "dropping the guard leaves a pass that a thread has to begin"]
 pub(crate) struct RunGuard<'a, T> {
     cell: &'a RunCell<T>,
     unwinding: Unwinding,
@@ -49,7 +49,7 @@ pub(crate) struct RunGuard<'a, T> {
 }
 
 /// A run that is kept for a while without borrowing its cell. Its owner returns it by [`RunCell::attach`].
-#[must_use = "nobody else can run until it is given back"]
+#[must_use = "no other thread can run until it is given back"]
 pub(crate) struct Detached {
     /// The address of the cell, to identify it; never dereferenced.
     cell: usize,
@@ -357,12 +357,12 @@ mod tests {
     #[test]
     fn one_runner_at_a_time_and_the_other_is_owed_a_pass() {
         let mut cell = RunCell::new(0);
-        let mut run = cell.try_enter().expect("nobody runs");
+        let mut run = cell.try_enter().expect("no thread runs");
         assert!(cell.try_enter().is_none());
         *run += 1;
         assert!(run.finish().is_none(), "try_enter leaves no mark");
 
-        let run = cell.enter_or_owe().expect("nobody runs");
+        let run = cell.enter_or_owe().expect("no thread runs");
         assert!(cell.enter_or_owe().is_none());
         let mut run = run.finish().expect("another pass is owed");
         *run += 1;
@@ -374,12 +374,12 @@ mod tests {
     #[test]
     fn handing_over_and_dropping_leave_a_pass_that_is_due() {
         let cell = RunCell::new(());
-        cell.try_enter().expect("nobody runs").hand_over();
+        cell.try_enter().expect("no thread runs").hand_over();
         assert!(cell.due(Instant::ZERO));
         assert_eq!(cell.kick(), Kick::Coalesced);
-        drop(cell.try_enter().expect("nobody runs"));
+        drop(cell.try_enter().expect("no thread runs"));
         assert!(cell.due(Instant::ZERO));
-        assert!(cell.try_enter().expect("nobody runs").finish().is_none());
+        assert!(cell.try_enter().expect("no thread runs").finish().is_none());
         assert!(!cell.due(Instant::MAX));
         assert!(cell.arm(Instant::from_nanos(5)));
         assert_eq!(cell.deadline(), Some(Instant::from_nanos(5)));
@@ -470,7 +470,7 @@ mod model {
                 })
                 .collect();
             threads.into_iter().for_each(|thread| thread.join().expect("no submitter panics"));
-            assert_eq!(*shared.0.try_enter().expect("nobody runs"), 2, "work was left behind");
+            assert_eq!(*shared.0.try_enter().expect("no thread runs"), 2, "work was left behind");
         });
     }
 

@@ -56,7 +56,7 @@ const COARSE_SHIFT: u32 = 3;
 pub(crate) struct RunState(AtomicU64);
 
 /// The result of a kick.
-#[must_use = "a queued kick is lost unless somebody begins a pass"]
+#[must_use = "a queued kick is lost unless a thread begins a pass"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kick {
     /// A pass is due now, and the caller must make sure that a thread begins it.
@@ -197,7 +197,7 @@ impl RunState {
         // then fetch it again to write it.
         let mut seen = Word::RUNNING;
         loop {
-            debug_assert!(seen.is_running(), "finish by somebody who does not run");
+            debug_assert!(seen.is_running(), "finished by a thread that does not run");
             let done = seen.state() == State::Running || planted::is(Planted::LosesOwedPass);
             let next = if done { seen.in_state(Word::IDLE) } else { Word::RUNNING };
             match self.exchange(seen, next) {
@@ -218,7 +218,7 @@ impl RunState {
         // A swap would do, but would detect a misuse too late.
         let mut seen = Word(self.0.load(Ordering::Relaxed));
         loop {
-            debug_assert!(seen.is_running(), "handed over by somebody who does not run");
+            debug_assert!(seen.is_running(), "handed over by a thread that does not run");
             match self.exchange(seen, Word::QUEUED) {
                 Ok(()) => return,
                 Err(now) => seen = now,
@@ -604,17 +604,14 @@ mod model {
                 state.hand_over();
             }
             for kicker in kickers {
-                let _somebody_must_come = kicker.join().expect("no kicker panics");
+                let _a_thread_must_come = kicker.join().expect("no kicker panics");
             }
             if state.due(Instant::from_nanos(5)) {
                 assert!(state.try_begin());
                 look();
                 assert!(state.finish());
             }
-            assert_eq!(
-                seen, [true; 2],
-                "somebody's work was not looked at by the time it asked for"
-            );
+            assert_eq!(seen, [true; 2], "a thread's work was not looked at by the requested time");
         });
     }
 
@@ -633,7 +630,7 @@ mod model {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
                     let (state, work) = &*shared;
-                    assert!(begin(state), "nobody else begins");
+                    assert!(begin(state), "no other thread begins");
                     for _ in 1..passes {
                         assert_eq!(state.kick(), Kick::Coalesced);
                         assert!(!finish(state));
@@ -720,9 +717,9 @@ mod model {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
                     let (state, work) = &*shared;
-                    assert!(state.try_begin(), "nobody else begins");
+                    assert!(state.try_begin(), "no other thread begins");
                     let seen = work.load(Ordering::Relaxed);
-                    assert!(finish(state), "nobody kicks");
+                    assert!(finish(state), "no thread kicks");
                     seen
                 })
             };
@@ -730,7 +727,7 @@ mod model {
             work.store(true, Ordering::Relaxed);
             arm(state, LATE);
             let seen = worker.join().expect("the worker does not panic");
-            assert!(seen || state.due(LATE), "nobody will come by the deadline");
+            assert!(seen || state.due(LATE), "no thread will come by the deadline");
             assert_eq!(state.due(LATE), state.deadline().is_some_and(|at| at <= LATE));
         });
     }
@@ -741,7 +738,7 @@ mod model {
     }
 
     #[test]
-    #[should_panic(expected = "nobody will come")]
+    #[should_panic(expected = "no thread will come")]
     fn loom_planted_arm_without_a_fence() {
         let arm = |state: &RunState, at| {
             let word = Word(state.0.load(Ordering::Relaxed));
@@ -752,7 +749,7 @@ mod model {
     }
 
     #[test]
-    #[should_panic(expected = "nobody will come")]
+    #[should_panic(expected = "no thread will come")]
     fn loom_planted_finish_that_forgets_the_deadline() {
         let finish = |state: &RunState| {
             state.0.swap(Word::IDLE.0, Ordering::AcqRel);
@@ -778,7 +775,7 @@ mod model {
             hand_over(state);
             let kicker_runs = kicker.join().expect("the kicker does not panic");
             if !kicker_runs {
-                assert!(state.try_begin(), "a pass was owed and nobody is told");
+                assert!(state.try_begin(), "a pass was owed and no thread is told");
                 assert!(work.load(Ordering::Relaxed));
                 assert!(state.finish());
             }
@@ -791,7 +788,7 @@ mod model {
     }
 
     #[test]
-    #[should_panic(expected = "nobody is told")]
+    #[should_panic(expected = "no thread is told")]
     fn loom_planted_hand_over_that_forgets_who_came_meanwhile() {
         a_hand_over_is_taken_up(|state| {
             // Intends to write QUEUED only if no kick came in the meantime, but forgets that RERUN is also running.

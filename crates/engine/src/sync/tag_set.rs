@@ -428,7 +428,7 @@ mod tests {
         let mut tags = all(&set);
         assert_eq!(tags.len(), 32);
         let mut free = |n: usize| put(&set, &tags.split_off(tags.len() - n));
-        assert_eq!(free(3), [], "nobody waits, so nothing is counted");
+        assert_eq!(free(3), [], "no elevator waits, so nothing is counted");
         for who in [5, 9, 70, 80, 99, 99] {
             set.wait(who);
         }
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_stranded_when_frees_stop() {
+    fn no_elevator_is_stranded_when_frees_stop() {
         let set = set(64, 20);
         let mut tags = all(&set);
         (0..20).for_each(|who| set.wait(who));
@@ -463,7 +463,7 @@ mod tests {
         assert_eq!(
             woken.len(),
             7 * 8 + 20,
-            "seven batches, and everybody once less than eight are in use"
+            "seven batches, and every elevator once less than eight are in use"
         );
         let woken: BTreeSet<u16> = put(&set, &last).into_iter().collect();
         assert!(woken.into_iter().eq(0..20));
@@ -792,7 +792,7 @@ mod model {
             };
             set.wait(0);
             let more = set.get_batch_for(0, &mut hint, 1);
-            let told = other.join().expect("nobody panics");
+            let told = other.join().expect("no thread panics");
             assert!(more.is_some() || told, "a user may have more and does not know");
             held.extend(more.and_then(|mut batch| batch.pop()));
             set.put(&held, &mut |_| ());
@@ -832,7 +832,7 @@ mod model {
 
     /// Two holders return the last tags, of different words, while three elevators wait, and each free wakes only one:
     /// the last holder must notice that it is the last.
-    fn everybody_is_woken_in_the_end(put: Put) {
+    fn every_elevator_is_woken_in_the_end(put: Put) {
         loom::model(move || {
             let set = Arc::new(TagSet::new(&TagSetShape::new(4, 3)));
             let tags = [0, 1].map(|mut hint| set.get(&mut hint).expect("four are free"));
@@ -847,20 +847,20 @@ mod model {
     }
 
     #[test]
-    fn loom_everybody_is_woken_in_the_end() {
-        everybody_is_woken_in_the_end(put);
+    fn loom_every_elevator_is_woken_in_the_end() {
+        every_elevator_is_woken_in_the_end(put);
     }
 
     #[test]
     #[should_panic(expected = "waiters woken")]
     fn loom_planted_last_put_without_a_fence() {
-        everybody_is_woken_in_the_end(put_without_a_fence);
+        every_elevator_is_woken_in_the_end(put_without_a_fence);
     }
 
     #[test]
     #[should_panic(expected = "waiters woken")]
     fn loom_planted_put_that_counts_before_it_frees() {
-        everybody_is_woken_in_the_end(|set, tag| {
+        every_elevator_is_woken_in_the_end(|set, tag| {
             let last = !set.bitmap.in_use_reaches(set.wake_batch() + 1);
             set.bitmap.put(tag.0);
             fence(Ordering::SeqCst);

@@ -138,7 +138,7 @@ mod tests {
     fn no_more_than_there_are_is_out_at_once() {
         let pool = TokenPool::new(10, 1);
         assert_eq!((pool.take(8), pool.take(8), pool.take(1)), (8, 2, 0));
-        pool.put(3, |_| panic!("nobody waits"));
+        pool.put(3, |_| panic!("no elevator waits"));
         assert_eq!((pool.take(1), pool.out(), pool.limit()), (1, 8, 10));
     }
 
@@ -146,7 +146,7 @@ mod tests {
     fn a_lowered_limit_lets_nothing_out_until_enough_is_back() {
         let pool = TokenPool::new(4, 1);
         assert_eq!(pool.take(4), 4);
-        pool.set_limit(2, |_| panic!("nobody waits"));
+        pool.set_limit(2, |_| panic!("no elevator waits"));
         pool.put(2, |_| {});
         assert_eq!((pool.take(1), pool.out()), (0, 2));
         pool.put(1, |_| {});
@@ -214,7 +214,7 @@ mod model {
     }
 
     /// Every elevator is kicked once, and later only by other threads (`spec/kyber.md` section 8, point 2).
-    fn nobody_is_left_with_a_request(elevators: u16, take: TakeOrWait) {
+    fn no_elevator_is_left_with_a_request(elevators: u16, take: TakeOrWait) {
         let mut model = loom::model::Builder::new();
         if elevators > 3 {
             // With a third preemption, four threads take a minute.
@@ -235,8 +235,8 @@ mod model {
             others.into_iter().for_each(|other| other.join().expect("no elevator panics"));
             assert_eq!(world.pool.out(), 0);
             for elevator in &world.elevators {
-                let guard = elevator.try_enter().expect("nobody runs any more");
-                assert!(!*guard, "a request is held, the token is there, and nobody comes");
+                let guard = elevator.try_enter().expect("no thread runs any more");
+                assert!(!*guard, "a request is held, the token is there, and no thread comes");
                 assert!(guard.finish().is_none());
             }
         });
@@ -244,24 +244,24 @@ mod model {
 
     #[test]
     fn loom_two_elevators_and_one_token() {
-        nobody_is_left_with_a_request(2, TokenPool::take_or_wait);
+        no_elevator_is_left_with_a_request(2, TokenPool::take_or_wait);
     }
 
     #[test]
     fn loom_three_elevators_and_one_token() {
-        nobody_is_left_with_a_request(3, TokenPool::take_or_wait);
+        no_elevator_is_left_with_a_request(3, TokenPool::take_or_wait);
     }
 
     #[test]
     fn loom_four_elevators_and_one_token() {
-        nobody_is_left_with_a_request(4, TokenPool::take_or_wait);
+        no_elevator_is_left_with_a_request(4, TokenPool::take_or_wait);
     }
 
     /// The bug that the second check prevents.
     #[test]
-    #[should_panic(expected = "nobody comes")]
+    #[should_panic(expected = "no thread comes")]
     fn loom_planted_wait_without_a_second_look() {
-        nobody_is_left_with_a_request(4, |pool, want, id| match pool.take(want) {
+        no_elevator_is_left_with_a_request(4, |pool, want, id| match pool.take(want) {
             0 => {
                 pool.waiting.set(id);
                 0
@@ -289,7 +289,7 @@ mod model {
                 thread::spawn(move || shared.0.set_limit(1, |_| {}))
             };
             work(shared)();
-            other.join().expect("nobody panics");
+            other.join().expect("no thread panics");
             governor.join().expect("the governor does not panic");
         });
     }
@@ -321,7 +321,7 @@ mod model {
             };
             let got = pool.take_or_wait(1, 0);
             let told = governor.join().expect("the governor does not panic");
-            assert!(got == 1 || told, "there is a token and nobody knows");
+            assert!(got == 1 || told, "there is a token and no thread knows");
             assert_eq!(pool.limit(), 1);
         });
     }
@@ -332,7 +332,7 @@ mod model {
     }
 
     #[test]
-    #[should_panic(expected = "nobody knows")]
+    #[should_panic(expected = "no thread knows")]
     fn loom_planted_tells_before_it_raises() {
         a_raised_limit_is_noticed(|pool, limit, tell| {
             pool.tell(tell);

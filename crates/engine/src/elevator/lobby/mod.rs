@@ -257,7 +257,10 @@ impl Lobby {
     pub(crate) fn next(&self) -> Option<Turn> {
         let node = self.tree.next()?;
         let submitter = self.nodes[usize::from(node)].turns.front();
-        Some(Turn { node, submitter: *submitter.expect("a group that waits has somebody in line") })
+        Some(Turn {
+            node,
+            submitter: *submitter.expect("a group that waits has a submitter in line"),
+        })
     }
 
     /// The first I/O of a line.
@@ -591,7 +594,7 @@ mod tests {
 
     /// In any history, a waiting I/O is found, and an I/O that is found was waiting.
     #[test]
-    fn nobody_who_waits_is_forgotten() {
+    fn no_waiting_group_is_forgotten() {
         for seed in 0..if cfg!(miri) { 1 } else { 50 } {
             let mut rng = Rng::new(seed);
             let mut tree = Tree::new();
