@@ -270,9 +270,7 @@ fn s8_12_nothing_stays_staged_whatever_the_order_of_two_inserters_and_a_dispatch
         for (at, step) in (0..).zip(&order) {
             match step {
                 Submit(who) => submit_each(&mut subs[*who], T0, [write(at * 100, 8)]),
-                Begin => {
-                    run = Some(queue.begin_run(HW).expect("no thread is in the middle of one"))
-                }
+                Begin => run = Some(queue.begin_run(HW).expect("no run has begun")),
                 Pass => run.as_mut().expect("it has begun").step(T0),
                 Finish => run.take().expect("it has begun").finish(T0),
             }
