@@ -12,7 +12,8 @@ mod banned;
 pub(crate) mod edges;
 mod text;
 
-use crate::{Result, shell};
+use crate::Result;
+use crate::shell::{self, Cmd};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::fmt;
 use std::ops::Range;
@@ -56,9 +57,30 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     }
 }
 
+/// The most bytes of a tracked file: larger data, such as a core dump, stays outside of the repository.
+const MOST_BYTES: u64 = 1_000_000;
+
+/// Checks the sizes of tracked files; none are known outside of a repository.
+///
+/// # Errors
+/// If a file has more than [`MOST_BYTES`], or git cannot list the files.
+fn check_bytes(root: &Path) -> Result<()> {
+    if !root.join(".git").exists() {
+        return Ok(());
+    }
+    let listed = Cmd::new("git ls-files").output_in(root)?;
+    let is_large = |path: &&str| root.join(path).metadata().is_ok_and(|it| it.len() > MOST_BYTES);
+    match listed.lines().find(is_large) {
+        Some(path) => Err(format!("{path} has more than {MOST_BYTES} bytes: untrack it").into()),
+        None => Ok(()),
+    }
+}
+
 /// The number of files, and the findings about them.
 fn findings() -> Result<(usize, Vec<Finding>)> {
-    let tree = Tree::read(&shell::root())?;
+    let root = shell::root();
+    check_bytes(&root)?;
+    let tree = Tree::read(&root)?;
     let mut findings = Vec::new();
     for rule in RULES {
         rule(&tree, &mut findings);
@@ -450,6 +472,25 @@ mod tests {
     use super::*;
 
     /// With this test, `cargo test --workspace` alone finds the same faults as CI.
+    #[test]
+    fn a_large_file_is_found_once_it_is_tracked() {
+        let root = &std::env::temp_dir().join(format!("blkmq-tidy-{}", std::process::id()));
+        std::fs::create_dir_all(root).unwrap();
+        Cmd::new("git init --quiet").output_in(root).unwrap();
+        let write = |bytes: u64| {
+            let file = std::fs::File::create(root.join("core")).unwrap();
+            file.set_len(bytes).unwrap();
+        };
+        write(MOST_BYTES + 1);
+        check_bytes(root).unwrap();
+        Cmd::new("git add core").output_in(root).unwrap();
+        let found = check_bytes(root).unwrap_err().to_string();
+        assert_eq!(found, "core has more than 1000000 bytes: untrack it");
+        write(MOST_BYTES);
+        check_bytes(root).unwrap();
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
     #[test]
     fn tidy_passes() {
         let (files, findings) = findings().unwrap();
