@@ -566,10 +566,10 @@ pub struct Tag(pub u32);
 /// application. A thread is not a tenant: tenants are named, and I/O without a named owner belongs to one application,
 /// with an account for each of its threads.
 ///
-/// I/Os of different owners never merge in a plug, and may merge in an elevator where the policy allows it, as those
+/// I/Os of different owners never merge in a plug, and may merge in an elevator where the policy allows it, as I/Os
 /// of different processes may in Linux. When such a request fails, it is taken apart and repeated owner by owner, so
-/// that an error of one owner's I/O does not fail the others'. I/Os of different [groups](GroupId) never merge, as
-/// those of different cgroups never do.
+/// that an error of one owner's I/O does not fail the others'. I/Os of different [groups](GroupId) never merge, like
+/// I/Os of different cgroups in Linux.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Owner(pub u32);
 

@@ -688,7 +688,7 @@ impl fmt::Display for Stall {
 
 impl fmt::Display for Resumed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "submitter {}: goes on after {}", self.submitter.0, Seconds(self.waited))
+        write!(f, "submitter {}: continues after {}", self.submitter.0, Seconds(self.waited))
     }
 }
 
@@ -865,7 +865,7 @@ mod tests {
                 "submitter 0: 2 outstanding for 20.0 s",
                 "submitter 0: 2 outstanding for 40.0 s",
                 "submitter 0: 2 outstanding for 80.0 s",
-                "submitter 0: goes on after 99.0 s"
+                "submitter 0: continues after 99.0 s"
             ]
         );
     }

@@ -293,8 +293,8 @@ fn no_io_uring(
         ),
         Some(n) => write!(
             f,
-            "sysctl kernel.io_uring_disabled is {n}; 0 allows everybody, 1 only \
-             kernel.io_uring_group and CAP_SYS_ADMIN, 2 nobody"
+            "sysctl kernel.io_uring_disabled is {n}; 0 allows every process, 1 only \
+             kernel.io_uring_group and CAP_SYS_ADMIN, 2 no process"
         ),
         None => f.write_str(
             "the kernel is older than Linux 5.6 or built without CONFIG_IO_URING, or a \

@@ -4,9 +4,9 @@
 //! `visit.rs` enters the gates for changes and ends of queues. Elevators and pumps are given only the shared words, so
 //! no code behind a gate can enter another one. Their duties, and wake-ups, are carried out here.
 //!
-//! The loops around a pass and a pump's turn are here too: which thread runs an elevator or a pump, for how long, and
-//! what work follows. A plug or a single I/O enters here. No call blocks. A caller runs the elevator and the pumps
-//! inline until no work is due or it has done its share (decision 0002). The run states then keep the work that is
+//! The loops around a pass and a pump's turn are here too. They decide which thread runs an elevator or a pump, for how
+//! long, and which work it does next. Plugs and single I/Os enter here. No call blocks. A caller runs the elevator and
+//! the pumps inline until no work is due or it has done its share (decision 0002). The run states then keep the work that is
 //! still due, for the next caller that submits, polls or waits; a parked submitter is woken for it.
 
 use crate::dispatch::compare::locked::Locked;

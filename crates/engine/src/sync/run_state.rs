@@ -775,7 +775,7 @@ mod model {
             hand_over(state);
             let kicker_runs = kicker.join().expect("the kicker does not panic");
             if !kicker_runs {
-                assert!(state.try_begin(), "a pass was owed and no thread is told");
+                assert!(state.try_begin(), "a pass was owed, and no thread learns of it");
                 assert!(work.load(Ordering::Relaxed));
                 assert!(state.finish());
             }
@@ -788,7 +788,7 @@ mod model {
     }
 
     #[test]
-    #[should_panic(expected = "no thread is told")]
+    #[should_panic(expected = "no thread learns of it")]
     fn loom_planted_hand_over_that_forgets_who_came_meanwhile() {
         a_hand_over_is_taken_up(|state| {
             // Intends to write QUEUED only if no kick came in the meantime, but forgets that RERUN is also running.
