@@ -107,8 +107,8 @@ pub use reconfiguration::{Change, ChangeError, EditError, Freeze, Quiesce, Trace
 pub use shared::{
     DEFAULT_SUBMITTERS, MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES,
     MIN_NR_REQUESTS, NoMerges, PumpMode, WriteCache,
-    duties::{Host, NoHost},
     hctx::{Inflight, MAX_TAG_USERS, SharedTags, Verdict},
+    hub::{Host, NoHost},
     slots::{BioRef, BioTable},
     stats::{
         CancelStats, DeadlineStats, FlushStats, GoalsStatus, LockStats, MergeStats, QueueStats,

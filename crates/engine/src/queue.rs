@@ -175,7 +175,7 @@ impl<P: Send + 'static> Queue<P> {
     /// If the device has no such hardware queue.
     #[must_use]
     pub fn dispatch_busy(&self, hw: HwQueue) -> u8 {
-        self.root.current().hub.hctx(hw).busy().get()
+        self.root.current().hub.hctx(hw).busy()
     }
 
     /// The I/O of a group and its descendants: requests, bytes, merges and times, like iostat's for a device, under

@@ -18,7 +18,6 @@
 //! of the I/O that the change waits for.
 
 use crate::dispatch::Engine;
-use crate::dispatch::gate::{Gate, GateShape};
 use crate::dispatch::pump::{Ends, Installed, Pump, PumpLimits, Vacant};
 use crate::dispatch::visit::Held;
 use crate::elevator::merging::Staging;
@@ -32,12 +31,12 @@ use crate::planted::Planted;
 use crate::shared::common::{Common, ElevatorEnv};
 use crate::shared::hctx::{Hctx, Membership, PluggedRequest, Tags};
 use crate::shared::hub::{Completions, Hub, Lasting, OTHER_TALLIES, Parts, Seats, Shard};
-use crate::shared::modes::{Access, COMPARE, EffectiveModes, Parked, ShardModes};
+use crate::shared::modes::{Access, EffectiveModes, Parked, ShardModes};
 use crate::shared::stats::{Board, ElevatorCounters, Prospect};
 use crate::submission::Root;
 use crate::sync::{
-    AlarmRef, Arc, ArcDyn, Budget, Control, Level, Mutex, Ordering, Pending, Restart, Sleepers,
-    fence, ring,
+    AlarmRef, Arc, ArcDyn, Budget, COMPARE, Control, Gate, GateShape, Level, Mutex, Ordering,
+    Pending, Restart, Sleepers, fence, ring,
 };
 use crate::{
     BioTable, DeviceShape, GroupTree, Inflight, MAX_GROUPS, MAX_TRACE_NOTES, PumpMode, Queue,
@@ -321,7 +320,8 @@ pub(crate) fn build<P: Send + 'static>(
 ) -> Engine<P> {
     let table = &lasting.table;
     let gate = GateShape {
-        modes: modes(plan),
+        lock: modes(plan).lock(),
+        work: modes(plan).work(),
         // Every submitter, every pump thread, a thread that changes the queue, and a thread that keeps a run.
         threads: lasting.senders.len() + usize::from(lanes(plan, &lasting)) + 2,
         alarm: alarm(&lasting),

@@ -211,10 +211,11 @@ impl<P: Send + 'static> Queue<P> {
         // Held throughout, so that the queue and the plan belong together.
         let state = self.root.change_state();
         let q = self.root.current();
-        let hctxs = q.hub.hctxs.iter().map(|hctx| HctxSnapshot {
-            active: hctx.tags.in_use(),
-            dispatch_busy: hctx.busy().get(),
-        });
+        let hctxs = q
+            .hub
+            .hctxs
+            .iter()
+            .map(|hctx| HctxSnapshot { active: hctx.tags.in_use(), dispatch_busy: hctx.busy() });
         Snapshot {
             plan: state.plan.clone(),
             pump: q.hub.lasting.pump_mode,

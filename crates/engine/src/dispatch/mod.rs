@@ -10,23 +10,21 @@
 //! still due, for the next caller that submits, polls or waits; a parked submitter is woken for it.
 
 use crate::dispatch::compare::locked::Locked;
-use crate::dispatch::gate::Gate;
 use crate::dispatch::pump::Pump;
 use crate::elevator::merging::{Own, stage};
 use crate::elevator::runner::{Runner, Sent};
 use crate::planted::{self, Planted, Stop};
 use crate::shared::PumpMode;
-use crate::shared::duties::{Duties, Ready};
+use crate::shared::hctx::{Duties, Ready};
 use crate::shared::hub::{Follow, Hub, Lasting, Look, Parts, Shard};
-use crate::shared::modes::{Access, COMPARE};
+use crate::shared::modes::Access;
 use crate::shared::stats::{Board, QueueStats, SubmitterCounters};
-use crate::sync::{GlobalCount, Kick, Ordering, RunGuard, fence};
+use crate::sync::{COMPARE, Gate, GlobalCount, Kick, Ordering, RunGuard, fence};
 use blkmq_core::{HwQueue, Instant, SubmitterId};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 pub(crate) mod compare;
 pub(crate) mod device;
-pub(crate) mod gate;
 pub(crate) mod pump;
 pub(crate) mod visit;
 
@@ -585,7 +583,6 @@ impl<P: Send> Engine<P> {
         if let Some(id) = by.id {
             shard.lead().note_pass(id);
         }
-        guard.elevator.counters.longest_run.raise(1);
         if guard.duties.any() || guard.elevator.env.has_notes() {
             self.end_pass(shard, guard, by, sent);
             return;
@@ -649,15 +646,15 @@ impl<P: Send> Engine<P> {
         if self.is_locked() {
             return Locked(self).locked_poll(shard, by.locker(), by.home);
         }
-        let now = by.now;
-        let look = if self.hub.has_owners() { Look::All } else { follow.look(now) };
+        let (now, has_owners) = (by.now, self.hub.has_owners());
+        let look = if has_owners { Look::All } else { follow.look(now) };
         if matches!(look, Look::Nothing) {
             return false;
         }
         let mut ready = Ready::default();
         for hw in self.lanes_of(shard, by.home) {
             // Only the device knows whether an owner has been woken.
-            if self.hub.has_owners() || self.pump_due(hw, now, look) {
+            if has_owners || self.pump_due(hw, now, look) {
                 ready.add(hw);
             }
         }
@@ -668,14 +665,14 @@ impl<P: Send> Engine<P> {
         }
         // If anything ran, a pass has made that check.
         if self.gate(shard).due(now) || !ran && self.is_look_due(shard, now) {
-            if (self.hub.has_owners() || follow.should_run(shard.lead(), now))
+            if (has_owners || follow.should_run(shard.lead(), now))
                 && let Some(guard) = self.gate(shard).try_run()
             {
                 let ready = self.run(shard, guard, by, None);
                 self.drive(shard, ready, by);
                 ran = true;
             }
-        } else if !ran && !self.hub.has_owners() {
+        } else if !ran && !has_owners {
             follow.was_in_vain(shard.lead(), self.gate(shard).is_running(), now);
         }
         ran
@@ -766,17 +763,12 @@ impl<P: Send> Engine<P> {
     /// Returns whether a turn of the pump of `hw` is worthwhile for a thread that is awake anyway.
     pub(crate) fn pump_due(&self, hw: HwQueue, now: Instant, look: Look) -> bool {
         let of_device = self.hub.hctx(hw).signals() || self.is_event_due(hw, now);
-        of_device || matches!(look, Look::All) && self.pump_owed(hw, now)
+        of_device || matches!(look, Look::All) && self.has_been_left(hw, now)
     }
 
     /// Returns whether the device of `hw`, or the timer of a request there, needs a turn now.
     fn is_event_due(&self, hw: HwQueue, now: Instant) -> bool {
         self.hub.hctx(hw).next_event().is_some_and(|at| at <= now)
-    }
-
-    /// Returns whether a thread has to run the pump of `hw` now.
-    fn pump_owed(&self, hw: HwQueue, now: Instant) -> bool {
-        self.pump_gate(hw).due(now) || self.is_event_due(hw, now) || self.is_left(hw)
     }
 
     /// Returns whether the outbox of `hw` has requests and no thread is at its pump. A runner has then released the

@@ -22,12 +22,10 @@
 
 use crate::dispatch::device::{Busy, Deadlines, DeviceQueue, Enqueued, Expiry, Finished};
 use crate::planted::Planted;
-use crate::shared::duties::Duties;
-use crate::shared::hctx::{Handback, Hctx, Verdict};
+use crate::shared::hctx::{Duties, Handback, Hctx, Verdict};
 use crate::shared::hub::{Completions, Hub, Lasting};
-use crate::shared::modes::COMPARE;
 use crate::shared::slots::{BATCH, Bio, Few, Run};
-use crate::sync::{Consumer, Producer};
+use crate::sync::{COMPARE, Consumer, Producer};
 use crate::{BioTable, Inflight, planted};
 use blkmq_core::{Instant, IoError, IoResult, Limits, Nanos, Op, RequestId, Tag};
 use blkmq_sched::Done;
@@ -249,7 +247,7 @@ impl<P: Send> Pump<P> {
         }
         let all = issued.accepted + issued.inline;
         if all > 0 || busy > 0 {
-            hctx.busy().note(busy > 0);
+            hctx.note_busy(busy > 0);
             hctx.counters.issued.add(all.into());
         }
         if busy > 0 {

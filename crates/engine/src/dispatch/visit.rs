@@ -30,7 +30,6 @@
 //! lost ([`Submitter::lost`](crate::Submitter::lost)).
 
 use crate::dispatch::Engine;
-use crate::dispatch::gate::{Entered, Gate};
 use crate::dispatch::pump::Pump;
 use crate::elevator::Tuning;
 use crate::elevator::runner::Runner;
@@ -38,8 +37,8 @@ use crate::groups::{IoTimes, KINDS};
 use crate::planted::{self, Planted};
 use crate::shared::PumpMode;
 use crate::shared::hub::{Completions, Shard};
-use crate::shared::modes::{Access, COMPARE};
-use crate::sync::{TryLockError, yield_now};
+use crate::shared::modes::Access;
+use crate::sync::{COMPARE, Entered, Gate, TryLockError, yield_now};
 use blkmq_core::{
     GroupId, GroupIndex, HwQueue, Instant, IoError, IoMeta, IoResult, Nanos, Op, Owner, RequestId,
     SubmitterId, Tag,

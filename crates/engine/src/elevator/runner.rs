@@ -38,11 +38,10 @@ use crate::elevator::merging::{Own, Plug, Staging, stage};
 use crate::elevator::watch::Watch;
 use crate::elevator::{Elevator, Place, Tuning};
 use crate::planted::Planted;
-use crate::shared::duties::{Duties, Ready};
-use crate::shared::hctx::{Handback, Hctx, PluggedRequest};
+use crate::shared::hctx::{Duties, Handback, Hctx, PluggedRequest, Ready};
 use crate::shared::hub::{Ask, Completions, Hub, Lasting, Shard};
-use crate::shared::modes::{COMPARE, Parked};
-use crate::sync::{Consumer, Ordering, Producer};
+use crate::shared::modes::Parked;
+use crate::sync::{COMPARE, Consumer, Ordering, Producer};
 use crate::{BioTable, Inflight, planted};
 use blkmq_core::{HwQueue, Instant, IoError, SubmitterId, Tag};
 use blkmq_sched::{Done, PLUG, Pick};
@@ -415,7 +414,7 @@ impl Runner {
                 return;
             }
         }
-        let quota = if hctx.busy().get() == 0 { PASS_REQUESTS } else { 1 };
+        let quota = if hctx.busy() == 0 { PASS_REQUESTS } else { 1 };
         let mut sent = 0;
         while sent < quota && self.elevator.held() > 0 {
             let want = (quota - sent).min(self.elevator.held()).min(TAG_BATCH);

@@ -5,12 +5,12 @@ use crate::dispatch::device::{DeviceQueue, DeviceShape};
 use crate::elevator::Tapping;
 use crate::groups::FloorsError;
 use crate::plan::{AutoChoice, Plan, PolicyChoice, add_own};
-use crate::shared::modes::{self, Access, COMPARE, EffectiveModes, KickMode, Modes};
+use crate::shared::modes::{self, Access, EffectiveModes, KickMode, Modes};
 use crate::shared::{
     DEFAULT_SUBMITTERS, MAX_DEVICE_DEPTH, MAX_HW_QUEUE_DEPTH, MAX_NR_REQUESTS, MAX_OWN_LANES,
     MIN_NR_REQUESTS, PumpMode,
 };
-use crate::sync::{Arc, ArcDyn};
+use crate::sync::{Arc, ArcDyn, COMPARE};
 use crate::trace::Tap;
 use crate::{DeviceDepth, GroupTree, Host, NoMerges, SharedTags, StatsMode, trace};
 use blkmq_core::{LimitsError, RequestId};

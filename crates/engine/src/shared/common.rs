@@ -241,7 +241,7 @@ impl ElevatorEnv {
     /// Returns whether the policy has notes that no runner has moved.
     #[inline]
     pub(crate) fn has_notes(&mut self) -> bool {
-        !self.notes.get_mut().is_empty()
+        self.sums().is_some() && !self.notes.get_mut().is_empty()
     }
 
     /// Once in [`PASSES_NOTED`] passes with notes, moves them into `book` if the run already has it, otherwise into the
@@ -252,7 +252,7 @@ impl ElevatorEnv {
         ledger: &'a Ledger,
         book: Option<MutexGuard<'a, Book>>,
     ) -> Option<MutexGuard<'a, Book>> {
-        if self.notes.get_mut().is_empty() { book } else { self.take_some(ledger, book) }
+        if self.has_notes() { self.take_some(ledger, book) } else { book }
     }
 
     #[inline(never)]

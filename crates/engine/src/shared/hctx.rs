@@ -3,8 +3,11 @@
 //! the proof that a request has left the elevator and is owed an answer.
 //!
 //! The pump owns the device side (`dispatch/pump.rs`).
+//!
+//! A pass over an elevator or a turn of a pump decides and writes words; it kicks no elevator, arms no gate and wakes no
+//! thread. It records these [`Duties`], and its caller carries them out (`dispatch/mod.rs`). So one place turns kicks
+//! into wake-ups, and no call leaves the engine under a run.
 
-use crate::shared::duties::Duties;
 use crate::shared::slots::{Bio, Run};
 use crate::shared::stats::PumpCounters;
 use crate::sync::{
@@ -12,7 +15,7 @@ use crate::sync::{
     PoisonError, Restart, TagBatch, TagSet, TagSetShape, Weak,
 };
 use crate::{BioRef, BioTable};
-use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, IoResult, Op, RequestId, Tag};
+use blkmq_core::{HwQueue, Instant, IoFlags, IoMeta, IoResult, Op, RequestId, SubmitterId, Tag};
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::fmt;
@@ -47,12 +50,11 @@ struct PumpStatus {
 
 /// The exponential average of "the device had no room" (`spec/framework.md` 8.2). Readers only compare it with zero.
 #[derive(Default)]
-pub(crate) struct DispatchBusy(AtomicU8);
+struct DispatchBusy(AtomicU8);
 
 impl DispatchBusy {
-    /// Adds the result of a dispatch. One writer at a time.
     #[inline]
-    pub(crate) fn note(&self, busy: bool) {
+    fn note(&self, busy: bool) {
         let old = self.0.load(Ordering::Relaxed);
         if old != 0 || busy {
             let new = (old * (EWMA_WEIGHT - 1) + if busy { EWMA_FACTOR } else { 0 }) / EWMA_WEIGHT;
@@ -60,7 +62,7 @@ impl DispatchBusy {
         }
     }
 
-    pub(crate) fn get(&self) -> u8 {
+    fn get(&self) -> u8 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -86,8 +88,16 @@ impl Hctx {
         }
     }
 
-    pub(crate) fn busy(&self) -> &DispatchBusy {
-        &self.status.busy
+    /// The average of "the device had no room".
+    #[inline]
+    pub(crate) fn busy(&self) -> u8 {
+        self.status.busy.get()
+    }
+
+    /// Adds the result of a dispatch to the average. One writer at a time.
+    #[inline]
+    pub(crate) fn note_busy(&self, busy: bool) {
+        self.status.busy.note(busy);
     }
 
     /// Returns whether requests that the device refused wait in the pump.
@@ -136,6 +146,135 @@ impl Hctx {
         if self.status.next_event.load(Ordering::Relaxed) != ns {
             self.status.next_event.store(ns, Ordering::Release);
         }
+    }
+}
+
+/// Kicks, timers and wake-ups that have yet to be carried out.
+#[derive(Default)]
+pub(crate) struct Duties {
+    /// Whether any of the fields below is set.
+    any: bool,
+    /// Another pass or turn is needed.
+    again: bool,
+    /// Another pass or turn is needed no later than this.
+    at: Option<Instant>,
+    /// Another turn is needed at this time, like the kernel's delayed run.
+    later: Option<Instant>,
+    /// Elevators for which a resource was released.
+    kicks: Vec<u16>,
+    /// Parked submitters with completions, to be woken once the run is released.
+    wakes: Vec<SubmitterId>,
+}
+
+impl Duties {
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any
+    }
+
+    /// Requests another pass or turn.
+    pub(crate) fn again(&mut self) {
+        self.any = true;
+        self.again = true;
+    }
+
+    /// Requests another pass or turn no later than `at`.
+    pub(crate) fn arm(&mut self, at: Instant) {
+        self.any = true;
+        self.at = Some(self.at.map_or(at, |other| other.min(at)));
+    }
+
+    /// Requests another turn at `at`.
+    pub(crate) fn run_later(&mut self, at: Instant) {
+        self.any = true;
+        self.later = Some(at);
+    }
+
+    /// Requests a pass over the elevator `shard`.
+    pub(crate) fn kick(&mut self, shard: u16) {
+        self.any = true;
+        self.kicks.push(shard);
+    }
+
+    /// Requests that parked submitters be woken. Takes them out of `ids`.
+    #[inline]
+    pub(crate) fn wake(&mut self, ids: &mut Vec<SubmitterId>) {
+        if !ids.is_empty() {
+            self.any = true;
+            self.wakes.append(ids);
+        }
+    }
+
+    /// Takes the duties for the same elevator or pump: whether another pass or turn is needed, no later than when, and
+    /// at which time.
+    pub(crate) fn take_own(&mut self) -> (bool, Option<Instant>, Option<Instant>) {
+        self.any = false;
+        (std::mem::take(&mut self.again), self.at.take(), self.later.take())
+    }
+
+    /// Takes the elevators to be kicked.
+    pub(crate) fn take_kicks(&mut self, kick: impl FnMut(u16)) {
+        self.kicks.drain(..).for_each(kick);
+    }
+
+    /// Takes the submitters to be woken.
+    pub(crate) fn take_wakes(&mut self, into: &mut Vec<SubmitterId>) {
+        into.append(&mut self.wakes);
+    }
+}
+
+/// A small set of hardware queues; it rarely holds more than a few.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ready {
+    few: [u16; 4],
+    len: u8,
+    /// More than fit in `few`: all hardware queues of the shard must be checked.
+    many: bool,
+}
+
+impl Ready {
+    /// Adds the hardware queues in `other`.
+    #[inline]
+    pub(crate) fn merge(&mut self, other: Self) {
+        if self.len == 0 {
+            *self = Self { many: self.many | other.many, ..other };
+            return;
+        }
+        self.many |= other.many;
+        for hw in &other.few[..other.len.into()] {
+            self.add(HwQueue(*hw));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, hw: HwQueue) {
+        if self.few[..self.len.into()].contains(&hw.0) {
+            return;
+        }
+        match self.few.get_mut(usize::from(self.len)) {
+            Some(place) => {
+                *place = hw.0;
+                self.len += 1;
+            }
+            None => self.many = true,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The hardware queues to pump; `all` are those of the shard.
+    #[inline]
+    pub(crate) fn iter(self, all: std::ops::Range<u16>) -> impl Iterator<Item = HwQueue> {
+        let Self { few, len, many } = self;
+        let mut left = if many { all } else { 0..u16::from(len) };
+        std::iter::from_fn(move || {
+            let next = left.next()?;
+            let hw = if many { next } else { few[usize::from(next) % few.len()] };
+            Some(HwQueue(hw))
+        })
     }
 }
 

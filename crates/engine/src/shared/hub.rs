@@ -19,8 +19,7 @@
 use crate::groups::{Ledger, Meters};
 use crate::planted::Planted;
 use crate::shared::common::Common;
-use crate::shared::duties::Duties;
-use crate::shared::hctx::{Hctx, Membership, PluggedRequest};
+use crate::shared::hctx::{Duties, Hctx, Membership, PluggedRequest};
 use crate::shared::modes::{EffectiveModes, ShardModes};
 use crate::shared::slots::{Aside, Bio, BioReceiver, BioSender, Credit, Finish};
 use crate::shared::stats::{Board, ElevatorCounters, Prospect, SubmitterCounters};
@@ -28,7 +27,7 @@ use crate::sync::{
     Alarm, Arc, AtomicU64, Attendance, Budget, Control, Mark, Mutex, MutexGuard, Ordering, Pending,
     PoisonError, Producer, Sleepers, fence,
 };
-use crate::{BioTable, Host, NoMerges, PumpMode, planted};
+use crate::{BioTable, NoMerges, PumpMode, planted};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoResult, Limits, Nanos, SubmitterId};
 use crossbeam_utils::CachePadded;
 
@@ -121,6 +120,34 @@ impl<P> Hub<P> {
             }
         });
     }
+}
+
+/// Wake-ups: thread parking in the runtime, an event heap in the laboratory.
+///
+/// The engine calls these methods after it has released elevators and pumps, so a system call here delays no other
+/// thread. One cause may lead to two calls. A host must not call back into the queue.
+pub trait Host: Send + Sync {
+    /// Completions have arrived for a parked submitter, or a pass is due that the submitter should run.
+    fn wake_submitter(&self, submitter: SubmitterId);
+
+    /// The pump of `hw` has work. Only called for queues with [`PumpMode::Thread`](crate::PumpMode).
+    fn wake_pump(&self, hw: HwQueue);
+
+    /// Nanoseconds since any fixed time. The queue uses it to measure how long threads wait for a lock: a thread that
+    /// finds a lock taken calls it, once in several such waits; never with `Access::Combining`. With the default, 0,
+    /// nothing is measured.
+    fn ticks(&self) -> u64 {
+        0
+    }
+}
+
+/// A host that wakes no thread, for single-threaded drivers that poll.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoHost;
+
+impl Host for NoHost {
+    fn wake_submitter(&self, _: SubmitterId) {}
+    fn wake_pump(&self, _: HwQueue) {}
 }
 
 /// Counters after those of the pump threads: for a thread that changes the queue, and for a thread that keeps a run.

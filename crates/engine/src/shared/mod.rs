@@ -2,7 +2,6 @@
 //! settings that all parts of the engine use are here.
 
 pub(crate) mod common;
-pub(crate) mod duties;
 pub(crate) mod hctx;
 pub(crate) mod hub;
 pub(crate) mod modes;

@@ -7,14 +7,10 @@
 //! project.
 
 use crate::shared::hctx::PluggedRequest;
-use crate::sync::{AtomicU32, DispatchGate, InsertLists, Ordering};
+use crate::sync::{AtomicU32, COMPARE, DelayedWork, DispatchGate, InsertLists, LockKind, Ordering};
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::fmt;
-
-/// Whether this build has the comparison modes. Without the feature the compiler removes their code, and their names are
-/// not public: a program that does I/O links no lock and no published variant.
-pub(crate) const COMPARE: bool = cfg!(feature = "compare");
 
 /// How threads enter the elevator. An option, so that all ways run in the same binary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -197,6 +193,24 @@ impl EffectiveModes {
     /// Returns whether requests are parked in lists while the lock is taken.
     pub(crate) fn parks(self) -> bool {
         COMPARE && self.insert == InsertMode::PercpuLists
+    }
+
+    /// The lock around an elevator or a pump; `None` if it is entered by a run.
+    pub(crate) fn lock(self) -> Option<LockKind> {
+        match self.access {
+            Access::Combining => None,
+            Access::Spin | Access::Serialised => Some(LockKind::Spin),
+            Access::Mutex => Some(LockKind::Mutex),
+        }
+    }
+
+    /// The work item to which kicks go; `None` if they go to the word of the run.
+    pub(crate) fn work(self) -> Option<fn() -> DelayedWork> {
+        match self.kick {
+            KickMode::Coalesced => None,
+            KickMode::Always => Some(DelayedWork::always),
+            KickMode::Flag => Some(DelayedWork::with_flag),
+        }
     }
 }
 

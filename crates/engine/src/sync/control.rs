@@ -137,7 +137,7 @@ mod model {
     //! Staged bios are visited in the latest queue, and a held queue stays held until it is released.
 
     use super::*;
-    use crate::sync::{Arc, AtomicBool, Pending, RunCell, UnsafeCell, completion_ring};
+    use crate::sync::{Arc, AtomicBool, Gate, Pending, UnsafeCell, completion_ring};
     use loom::thread;
 
     /// The version that submitters know, and the one that is published.
@@ -356,12 +356,12 @@ mod model {
     /// Passes, each of which admits one more unless the queue is held.
     struct Passes {
         control: Control,
-        admitted: RunCell<u32>,
+        admitted: Gate<u32>,
     }
 
     /// One pass, or several if they are owed. Returns true if the caller began it.
     fn pass(passes: &Passes, is_held: fn(&Control) -> bool) -> bool {
-        let mut run = passes.admitted.enter_or_owe();
+        let mut run = passes.admitted.run_or_owe();
         let begun = run.is_some();
         while let Some(mut guard) = run {
             if !is_held(&passes.control) {
@@ -375,7 +375,7 @@ mod model {
     /// A pass takes place while a hold is taken. Once the holder has had a run, no more is admitted.
     fn nothing_is_let_in_while_held(hold: Hold, settle: fn(&Passes) -> u32) {
         loom::model(move || {
-            let passes = Arc::new(Passes { control: Control::new(), admitted: RunCell::new(0) });
+            let passes = Arc::new(Passes { control: Control::new(), admitted: Gate::of_run(0) });
             let runner = {
                 let passes = Arc::clone(&passes);
                 thread::spawn(move || pass(&passes, hold.is_held))
@@ -383,7 +383,7 @@ mod model {
             (hold.take)(&passes.control);
             let settled = settle(&passes);
             runner.join().expect("the runner does not panic");
-            let run = passes.admitted.try_enter().expect("no thread runs any more");
+            let run = passes.admitted.try_run().expect("no thread runs any more");
             assert_eq!(*run, settled, "something was let in that is held");
         });
     }
@@ -391,7 +391,7 @@ mod model {
     /// Takes the run, and returns how many were admitted by then.
     fn settle(passes: &Passes) -> u32 {
         loop {
-            if let Some(run) = passes.admitted.try_enter() {
+            if let Some(run) = passes.admitted.try_run() {
                 let admitted = *run;
                 assert!(run.finish().is_none_or(|owed| owed.finish().is_none()));
                 return admitted;
@@ -418,7 +418,7 @@ mod model {
     /// A pass takes place while two holds are released. The thread that releases the last one kicks.
     fn what_waited_is_let_in(hold: Hold, let_go: fn(&Passes, &Hold)) {
         loom::model(move || {
-            let passes = Arc::new(Passes { control: Control::new(), admitted: RunCell::new(0) });
+            let passes = Arc::new(Passes { control: Control::new(), admitted: Gate::of_run(0) });
             (hold.take)(&passes.control);
             (hold.take)(&passes.control);
             let is_held = hold.is_held;
@@ -437,7 +437,7 @@ mod model {
             let_go(&passes, &hold);
             runner.join().expect("the runner does not panic");
             other.join().expect("the other holder does not panic");
-            let run = passes.admitted.try_enter().expect("no thread runs any more");
+            let run = passes.admitted.try_run().expect("no thread runs any more");
             assert!(*run > 0, "what waited was not let in");
         });
     }

@@ -1,6 +1,6 @@
 //! All the protocols between the engine's threads, independent of requests.
 //!
-//! One mechanism per file. Each word has a table, at the head of its file or of its type: a row per state, a column per
+//! One mechanism per file; those of a few lines are here. Each word has a table, at the head of its file or of its type: a row per state, a column per
 //! call, and in the cells the effect and the thread that acts next (*you* is the caller). The argument that each
 //! ordering is enough follows. The rest of the engine has no atomics but flags and hints, and no `unsafe` outside
 //! `slots.rs`.
@@ -8,8 +8,8 @@
 //! | file | mechanism | read-modify-writes on the hot path |
 //! |---|---|---|
 //! | [`run_state`] | whether a runner is active, and whether another pass is owed | begin 1, finish 1, kick 1 or 0 |
-//! | [`run_cell`] | a value that only the runner touches | as above |
-//! | [`queued_lock`], [`lock_cell`] | the kernel's way, for comparison: a lock around the same value | lock 1, unlock 1 |
+//! | [`gate`] | a value that only the runner touches; its entrance, and the requests for a pass over it | as above |
+//! | [`queued_lock`] | the kernel's way, for comparison: a lock around the same value | lock 1, unlock 1 |
 //! | [`dispatch_gate`], [`insert_lists`], [`delayed_work`] | proposed relief for that lock | as proposed |
 //! | [`mod@ring`] | staging: one producer, one consumer | 0 |
 //! | [`mod@completion_ring`] | many producers, one consumer, sized so that it cannot overflow | 1 per batch |
@@ -23,7 +23,7 @@
 //! | [`meter`] | a rate that several threads share | reserve 1 |
 //! | [`tokens`] | a budget with a limit that changes and with waiters | take 1, put 1 |
 //! | [`control`] | freeze, quiesce, version of the queue | 0 |
-//! | [`counter`] | statistics | 0, or 1 if shared |
+//! | [`Counter`] | statistics | 0, or 1 if shared |
 //!
 //! # The facade
 //!
@@ -47,17 +47,15 @@ pub(crate) mod bitmap;
 pub(crate) mod budget;
 pub(crate) mod completion_ring;
 pub(crate) mod control;
-pub(crate) mod counter;
 pub(crate) mod delayed_work;
 pub(crate) mod dispatch_gate;
 pub(crate) mod fair_share;
+pub(crate) mod gate;
 pub(crate) mod insert_lists;
-pub(crate) mod lock_cell;
 pub(crate) mod marks;
 pub(crate) mod meter;
 pub(crate) mod queued_lock;
 pub(crate) mod ring;
-pub(crate) mod run_cell;
 pub(crate) mod run_state;
 pub(crate) mod tag_set;
 pub(crate) mod tokens;
@@ -66,19 +64,23 @@ pub(crate) use bitmap::{BitBatch, Bitmap};
 pub(crate) use budget::{Budget, Lever};
 pub(crate) use completion_ring::{CompletionReceiver, CompletionSender, completion_ring};
 pub(crate) use control::Control;
-pub(crate) use counter::Counter;
 pub(crate) use delayed_work::DelayedWork;
 pub(crate) use dispatch_gate::DispatchGate;
 pub(crate) use fair_share::FairShare;
+pub(crate) use gate::{
+    Alarm, AlarmRef, Entered, Gate, GateShape, Kept, LockGuard, Orphans, RunGuard,
+};
 pub(crate) use insert_lists::InsertLists;
-pub(crate) use lock_cell::{DetachedLock, LockCell, LockGuard, LockKind};
 pub(crate) use marks::{Attendance, Pending, Restart, Sleepers};
-pub(crate) use queued_lock::QueuedLock;
+pub(crate) use queued_lock::LockKind;
 pub(crate) use ring::{Consumer, Level, Mark, Producer, ring};
-pub(crate) use run_cell::{Alarm, AlarmRef, Detached, Orphans, RunCell, RunGuard};
 pub(crate) use run_state::{Kick, RunState};
 pub(crate) use tag_set::{TagBatch, TagSet, TagSetShape};
 pub(crate) use tokens::TokenPool;
+
+/// Whether this build has the comparison modes. Without the feature the compiler removes their code, and their names are
+/// not public: a program that does I/O links no lock and no published variant.
+pub(crate) const COMPARE: bool = cfg!(feature = "compare");
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -112,6 +114,8 @@ pub(crate) use atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, O
 
 // The model checkers use the standard types as well.
 pub(crate) use std::sync::{OnceLock, PoisonError, TryLockError, Weak};
+// Theirs cannot be in a static.
+use std::sync::atomic::AtomicU64 as StdAtomicU64;
 // Loom's pointers do not support trait objects. No protocol depends on the object behind this one.
 pub(crate) use std::sync::Arc as ArcDyn;
 
@@ -177,7 +181,58 @@ pub(crate) fn prefetch<T>(line: *const T) {
     let _ = line;
 }
 
-use std::sync::atomic::AtomicU64 as StdAtomicU64;
+/// A counter for statistics with one writer at a time, which a run, a lock or ownership ensures. Adding costs as much
+/// as with a plain integer.
+///
+/// Relaxed throughout: a statistic orders no other access. A reader never sees one writer's values run backwards
+/// (coherence).
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`. Two threads that add at the same time lose one of the additions.
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        let sum = self.0.load(Ordering::Relaxed).wrapping_add(n);
+        self.0.store(sum, Ordering::Relaxed);
+    }
+
+    /// Raises the counter to `n` if it is lower: for a maximum.
+    #[inline]
+    pub(crate) fn raise(&self, n: u64) {
+        if n > self.get() {
+            self.0.store(n, Ordering::Relaxed);
+        }
+    }
+
+    /// The sum so far.
+    #[inline]
+    #[must_use]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A counter that any number of threads may add to concurrently: the correct twin, for the model below.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct SharedCounter(AtomicU64);
+
+#[cfg(test)]
+impl SharedCounter {
+    /// Adds `n`. One read-modify-write.
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The sum so far.
+    #[inline]
+    #[must_use]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// A count that outlives every queue, or a source of numbers that are unique in the process. A `std` atomic under the
 /// model checkers too, because theirs cannot be in a static; it orders nothing.
@@ -223,5 +278,94 @@ impl Backoff {
             self.0 += 1;
             spin_hint();
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_and_maxima() {
+        let (one, shared, largest) =
+            (Counter::default(), SharedCounter::default(), Counter::default());
+        for n in [3, 9, 4] {
+            one.add(n);
+            shared.add(n);
+            largest.raise(n);
+        }
+        assert_eq!((one.get(), shared.get(), largest.get()), (16, 16, 9));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::sync::Arc;
+    use loom::thread;
+
+    #[test]
+    fn loom_a_reader_never_sees_a_counter_run_backwards() {
+        loom::model(|| {
+            let counter = Arc::new(Counter::default());
+            let writer = {
+                let counter = Arc::clone(&counter);
+                thread::spawn(move || (0..3).for_each(|_| counter.add(1)))
+            };
+            let (first, second) = (counter.get(), counter.get());
+            assert!(first <= second);
+            writer.join().expect("the writer does not panic");
+            assert_eq!(counter.get(), 3);
+        });
+    }
+
+    /// The maximum, while another thread reads it.
+    fn a_maximum_never_falls(raise: fn(&Counter, u64)) {
+        loom::model(move || {
+            let largest = Arc::new(Counter::default());
+            let writer = {
+                let largest = Arc::clone(&largest);
+                thread::spawn(move || [2, 1, 3].map(|n| raise(&largest, n)))
+            };
+            let (first, second) = (largest.get(), largest.get());
+            assert!(first <= second, "a maximum has fallen");
+            writer.join().expect("the writer does not panic");
+            assert_eq!(largest.get(), 3);
+        });
+    }
+
+    #[test]
+    fn loom_a_maximum_never_falls() {
+        a_maximum_never_falls(Counter::raise);
+    }
+
+    #[test]
+    #[should_panic(expected = "a maximum has fallen")]
+    fn loom_planted_raise_without_a_comparison() {
+        a_maximum_never_falls(|largest, n| largest.0.store(n, Ordering::Relaxed));
+    }
+
+    fn nothing_is_lost<C: Default + Send + Sync + 'static>(add: fn(&C, u64), get: fn(&C) -> u64) {
+        loom::model(move || {
+            let counter = Arc::new(C::default());
+            let other = {
+                let counter = Arc::clone(&counter);
+                thread::spawn(move || add(&counter, 1))
+            };
+            add(&counter, 1);
+            other.join().expect("no writer panics");
+            assert_eq!(get(&counter), 2, "an addition was lost");
+        });
+    }
+
+    #[test]
+    fn loom_a_shared_counter_loses_nothing() {
+        nothing_is_lost(SharedCounter::add, SharedCounter::get);
+    }
+
+    #[test]
+    #[should_panic(expected = "an addition was lost")]
+    fn loom_planted_two_writers_of_a_single_writer_counter() {
+        nothing_is_lost(Counter::add, Counter::get);
     }
 }

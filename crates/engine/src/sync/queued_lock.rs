@@ -28,12 +28,14 @@
 //!
 //! Read-modify-writes: one to lock, one to unlock if no caller waits, none to hand over.
 
-use super::{AtomicBool, AtomicU32, Backoff, Ordering};
+use super::{
+    AtomicBool, AtomicU32, Backoff, Mutex, MutexGuard, Ordering, PoisonError, TryLockError,
+};
 use crossbeam_utils::CachePadded;
 
 const NOBODY: u32 = 0;
 
-/// The lock. It protects no data itself; `LockCell` puts a value under it.
+/// The lock. It protects no data itself; a [`Gate`](super::Gate) puts a value under it.
 pub(crate) struct QueuedLock {
     tail: CachePadded<AtomicU32>,
     nodes: Box<[CachePadded<Node>]>,
@@ -163,6 +165,99 @@ impl QueuedLock {
     }
 }
 
+/// How a caller waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LockKind {
+    /// Spinning in a queue, as in the kernel.
+    Spin,
+    /// Parked.
+    Mutex,
+}
+
+/// A lock of either kind.
+pub(crate) enum Lock {
+    Spin(QueuedLock),
+    Mutex(CachePadded<Mutex<()>>),
+}
+
+/// A held lock. Releases it when dropped.
+pub(crate) enum Release<'a> {
+    Spin(&'a QueuedLock, usize),
+    Mutex { _guard: MutexGuard<'a, ()> },
+}
+
+impl Drop for Release<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Self::Spin(lock, who) = self {
+            lock.unlock(*who);
+        }
+    }
+}
+
+impl Release<'_> {
+    /// The number of the holder; `None` if the lock is not of the spinning kind.
+    pub(crate) fn who(&self) -> Option<usize> {
+        match self {
+            Self::Spin(_, who) => Some(*who),
+            Self::Mutex { .. } => None,
+        }
+    }
+}
+
+impl Lock {
+    /// A free lock, for callers numbered `0..waiters`.
+    pub(crate) fn new(kind: LockKind, waiters: usize) -> Self {
+        match kind {
+            LockKind::Spin => Self::Spin(QueuedLock::new(waiters)),
+            LockKind::Mutex => Self::Mutex(CachePadded::new(Mutex::new(()))),
+        }
+    }
+
+    /// Waits for the lock.
+    ///
+    /// # Panics
+    /// As [`QueuedLock::lock`].
+    #[inline]
+    pub(crate) fn lock(&self, who: usize) -> Release<'_> {
+        match self {
+            Self::Spin(lock) => {
+                lock.lock(who);
+                Release::Spin(lock, who)
+            }
+            // The poison beside the value covers both kinds.
+            Self::Mutex(mutex) => {
+                Release::Mutex { _guard: mutex.lock().unwrap_or_else(PoisonError::into_inner) }
+            }
+        }
+    }
+
+    /// Takes the lock, if it is free.
+    ///
+    /// # Panics
+    /// As [`QueuedLock::lock`].
+    #[inline]
+    pub(crate) fn try_lock(&self, who: usize) -> Option<Release<'_>> {
+        match self {
+            Self::Spin(lock) => lock.try_lock(who).then(|| Release::Spin(lock, who)),
+            Self::Mutex(mutex) => match mutex.try_lock() {
+                Ok(guard) => Some(Release::Mutex { _guard: guard }),
+                Err(TryLockError::Poisoned(e)) => Some(Release::Mutex { _guard: e.into_inner() }),
+                Err(TryLockError::WouldBlock) => None,
+            },
+        }
+    }
+
+    /// The release of a spinning lock that `who` holds, whose own release was forgotten.
+    ///
+    /// # Panics
+    /// If the lock is not of the spinning kind.
+    pub(crate) fn release(&self, who: usize) -> Release<'_> {
+        let Self::Spin(lock) = self else { unreachable!("a lock that parks is not kept") };
+        Release::Spin(lock, who)
+    }
+}
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
@@ -194,7 +289,7 @@ mod tests {
     #[test]
     fn waiters_are_served_in_the_order_in_which_they_came() {
         let lock = QueuedLock::new(3);
-        let served = crate::sync::Mutex::new(Vec::new());
+        let served = Mutex::new(Vec::new());
         lock.lock(0);
         std::thread::scope(|scope| {
             for who in 1..3 {

@@ -120,7 +120,7 @@ impl<T: Copy> Iterator for TakeAll<'_, T> {
         if ring.head == ring.tail {
             return None;
         }
-        // SAFETY: as in `pop`; the entry is the producer's only after the store in `drop`.
+        // SAFETY: as in `take`; the entry is the producer's only after the store in `drop`.
         let value = unsafe { ring.shared.take(ring.head) };
         ring.head = ring.head.wrapping_add(1);
         Some(value)
@@ -257,7 +257,8 @@ impl<T> Consumer<T> {
     #[inline]
     pub(crate) fn take(&mut self) -> T {
         assert!(self.head != self.tail, "nothing was seen");
-        // SAFETY: as in `pop`.
+        // SAFETY: the entry lies between `head` and a `tail` that was loaded with acquire, so it was
+        // written and is ours; `head` moves on immediately.
         let value = unsafe { self.shared.take(self.head) };
         self.head = self.head.wrapping_add(1);
         self.shared.head.store(self.head, Ordering::Release);
@@ -267,15 +268,7 @@ impl<T> Consumer<T> {
     /// Takes the oldest value.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<T> {
-        if self.is_empty() {
-            return None;
-        }
-        // SAFETY: the entry lies between `head` and a `tail` that was loaded with acquire, so it was
-        // written and is ours; `head` moves on immediately.
-        let value = unsafe { self.shared.take(self.head) };
-        self.head = self.head.wrapping_add(1);
-        self.shared.head.store(self.head, Ordering::Release);
-        Some(value)
+        if self.is_empty() { None } else { Some(self.take()) }
     }
 
     /// Takes all published values, the oldest first, with one store at the end. `None` if there are none.
@@ -293,7 +286,7 @@ impl<T> Consumer<T> {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: as in `pop`; the borrow of `self` keeps the entry from being taken as long as the result lives.
+        // SAFETY: as in `take`; the borrow of `self` keeps the entry from being taken as long as the result lives.
         Some(self.shared.entry(self.head).with(|entry| unsafe { (*entry).assume_init_ref() }))
     }
 
@@ -341,10 +334,10 @@ impl<T> Consumer<T> {
         let ahead = mark.0.wrapping_sub(self.head);
         assert!(ahead <= self.tail.wrapping_sub(self.head), "a mark of another ring");
         let found = (0..ahead).map(|n| self.head.wrapping_add(n)).find(|at| {
-            // SAFETY: as in `pop`; the mark lies no further than `tail`.
+            // SAFETY: as in `take`; the mark lies no further than `tail`.
             self.shared.entry(*at).with(|entry| is(unsafe { (*entry).assume_init_ref() }))
         })?;
-        // SAFETY: as in `pop`; the entry is refilled below, or no longer counted.
+        // SAFETY: as in `take`; the entry is refilled below, or no longer counted.
         let value = unsafe { self.shared.take(found) };
         let mut hole = found;
         while hole != self.head {

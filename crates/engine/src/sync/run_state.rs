@@ -52,7 +52,7 @@ const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
 const COARSE: u64 = 1 << (u64::BITS - STATE_BITS - 1);
 const COARSE_SHIFT: u32 = 3;
 
-/// The word described above. Not padded: `RunCell` gives it a separate cache line.
+/// The word described above. Not padded: the gate gives it a separate cache line.
 pub(crate) struct RunState(AtomicU64);
 
 /// The result of a kick.

@@ -181,7 +181,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod model {
     use super::*;
-    use crate::sync::{Arc, RunCell, UnsafeCell};
+    use crate::sync::{Arc, Gate, UnsafeCell};
     use loom::thread;
 
     type TakeOrWait = fn(&TokenPool, u32, u16) -> u32;
@@ -190,13 +190,13 @@ mod model {
     struct World {
         pool: TokenPool,
         /// For each elevator, whether its request is still held.
-        elevators: Vec<RunCell<bool>>,
+        elevators: Vec<Gate<bool>>,
     }
 
     /// Runs an elevator as the engine does, or leaves the pass to its runner: takes a token for the elevator's request.
     /// The request is served immediately, which returns the token and kicks other elevators.
     fn call(world: &World, id: u16, take: TakeOrWait) {
-        let Some(mut guard) = world.elevators[usize::from(id)].enter_or_owe() else { return };
+        let Some(mut guard) = world.elevators[usize::from(id)].run_or_owe() else { return };
         let mut served = 0;
         loop {
             if *guard && take(&world.pool, 1, id) == 1 {
@@ -223,7 +223,7 @@ mod model {
         model.check(move || {
             let world = Arc::new(World {
                 pool: TokenPool::new(1, elevators),
-                elevators: (0..elevators).map(|_| RunCell::new(true)).collect(),
+                elevators: (0..elevators).map(|_| Gate::of_run(true)).collect(),
             });
             let others: Vec<_> = (1..elevators)
                 .map(|id| {
@@ -235,7 +235,7 @@ mod model {
             others.into_iter().for_each(|other| other.join().expect("no elevator panics"));
             assert_eq!(world.pool.out(), 0);
             for elevator in &world.elevators {
-                let guard = elevator.try_enter().expect("no thread runs any more");
+                let guard = elevator.try_run().expect("no thread runs any more");
                 assert!(!*guard, "a request is held, the token is there, and no thread comes");
                 assert!(guard.finish().is_none());
             }

@@ -1,18 +1,16 @@
 //! The path of an I/O where the elevator is behind a lock: merge attempts, insertion, dispatch, and the work of threads
 //! that wait.
 
-use crate::dispatch::gate::{Entered, Gate, Kept};
 use crate::dispatch::{By, Caller, Engine};
 use crate::elevator::merging::{Own, stage};
 use crate::elevator::runner::Runner;
 use crate::planted::Planted;
 use crate::shared::PumpMode;
-use crate::shared::duties::Duties;
-use crate::shared::hctx::PluggedRequest;
+use crate::shared::hctx::{Duties, PluggedRequest};
 use crate::shared::hub::{Look, Shard};
-use crate::shared::modes::{Access, COMPARE, DispatchMode, InsertMode, KickMode, MergeMode};
+use crate::shared::modes::{Access, DispatchMode, InsertMode, KickMode, MergeMode};
 use crate::shared::stats::SubmitterCounters;
-use crate::sync::{Kick, LockGuard, Ordering};
+use crate::sync::{COMPARE, Entered, Gate, Kept, Kick, LockGuard, Ordering};
 use crate::{Inflight, planted};
 use blkmq_core::{HwQueue, Instant, SubmitterId, Tag};
 use blkmq_sched::Pick;
@@ -301,7 +299,7 @@ impl<P: Send> Locked<'_, P> {
                 return false;
             }
         }
-        let busy = hctx.busy().get() > 0;
+        let busy = hctx.busy() > 0;
         // A batch pays off only with a single elevator, and only while the device is not busy.
         let batch =
             self.hub.modes.dispatch == DispatchMode::Batch && self.hub.shards.len() == 1 && !busy;

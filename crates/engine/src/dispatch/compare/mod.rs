@@ -11,11 +11,11 @@
 //! | insert | waits for the lock | parks the requests: `locked.rs`, `shared/modes.rs` |
 //! | dispatch | one at a time | a batch |
 //! | access | every thread dispatches | one thread at a time: `sync/dispatch_gate.rs`, asked in `Locked::collect` |
-//! | kick | each kick wakes | a flag: `sync/delayed_work.rs`, behind every gate (`dispatch/gate.rs`) |
+//! | kick | each kick wakes | a flag: `sync/delayed_work.rs`, behind every gate (`sync/gate.rs`) |
 //!
 //! The combining elevator, which replaces all of this, is in `dispatch/mod.rs` and `elevator/runner.rs`. The two
 //! share only the code behind the gates. [`Run`] is the hook by which drivers in virtual time delay a thread. Without
-//! the feature `compare` the compiler removes all of it (`COMPARE` in `shared/modes.rs`), and no attribute chooses a
+//! the feature `compare` the compiler removes all of it (`COMPARE` in `sync/mod.rs`), and no attribute chooses a
 //! mode: a running server has none of them.
 //!
 //! *The requests of one hold of the lock stay together and in order; the batches of two threads may still change
@@ -26,13 +26,12 @@
 pub(crate) mod locked;
 
 use crate::dispatch::compare::locked::{List, Locked};
-use crate::dispatch::gate::{Entered, Kept};
 use crate::dispatch::{By, Caller, Engine};
 use crate::elevator::runner::Runner;
 use crate::planted::{self, Planted, Stop};
-use crate::shared::duties::Ready;
+use crate::shared::hctx::Ready;
 use crate::shared::hub::Shard;
-use crate::sync::{Arc, LockGuard, Ordering, fence};
+use crate::sync::{Arc, Entered, Kept, LockGuard, Ordering, fence};
 use blkmq_core::{HwQueue, Instant, Tag};
 
 /// The most budgets taken for one hold.
@@ -265,9 +264,8 @@ pub mod calls {
     //! The kicks use the same words as a queue's. Only the worker is simulated: it sleeps until it is woken or a timer
     //! expires, and arrives some time later.
 
-    use crate::dispatch::gate::{Gate, GateShape};
     use crate::shared::modes::{Access, KickMode, Modes};
-    use crate::sync::Kick;
+    use crate::sync::{Gate, GateShape, Kick};
     use blkmq_core::{Instant, Nanos};
 
     /// A request for a pass.
@@ -285,7 +283,8 @@ pub mod calls {
     pub fn passes(kick: KickMode, calls: &[Call], lag: Nanos) -> Vec<Instant> {
         let modes = Modes { kick: Some(kick), ..Modes::default() }.settle(Access::Combining);
         let modes = modes.expect("kicks of every kind go with combining");
-        let gate = Gate::new(&GateShape { modes, threads: 1, alarm: None }, ());
+        let shape = GateShape { lock: modes.lock(), work: modes.work(), threads: 1, alarm: None };
+        let gate = Gate::new(&shape, ());
         let mut calls = calls.iter().peekable();
         let mut passes = Vec::new();
         let mut now = Instant::ZERO;

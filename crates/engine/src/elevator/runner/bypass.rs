@@ -7,8 +7,7 @@ use crate::Inflight;
 use crate::elevator::merging::{Emptied, Plug};
 use crate::elevator::runner::{Lane, TAG_BATCH};
 use crate::elevator::{Chain, Elevator, Op, Slots, merge};
-use crate::shared::duties::{Duties, Ready};
-use crate::shared::hctx::PluggedRequest;
+use crate::shared::hctx::{Duties, PluggedRequest, Ready};
 use crate::shared::hub::{Hub, Shard};
 use crate::sync::{Consumer, TagBatch};
 use blkmq_core::{HwQueue, Instant, IoMeta, RequestId, SubmitterId, Tag};
@@ -84,10 +83,7 @@ impl Runner {
     #[inline]
     pub(super) fn is_way_free<P>(&self, hub: &Hub<P>) -> bool {
         let hctx = hub.hctx(HwQueue(self.first_hw));
-        self.elevator.is_open()
-            && self.blocked.is_empty()
-            && !hctx.is_stuck()
-            && hctx.busy().get() == 0
+        self.elevator.is_open() && self.blocked.is_empty() && !hctx.is_stuck() && hctx.busy() == 0
     }
 
     /// Makes a pass for a plug of one request over an elevator that has nothing else to do: takes back finished
@@ -124,6 +120,7 @@ impl Runner {
         let asked = self.ask_alone(hub, plug.newest()?)?;
         let sent = self.send_alone(hub, shard, plug.pop()?, asked);
         self.elevator.counters.passes.add(1);
+        self.elevator.counters.longest_run.raise(1);
         if self.elevator.is_look_due() {
             self.end_watched();
         }
