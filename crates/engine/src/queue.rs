@@ -139,14 +139,14 @@ impl<P: Send + 'static> Queue<P> {
     /// groups.
     #[must_use]
     pub fn budgets_in_use(&self) -> u32 {
-        self.root.current().hub.budget.in_use()
+        self.root.current().hub.budget.as_ref().map_or(0, |budget| budget.out())
     }
 
     /// The number of budgets: those of the device, or the most requests that it may hold
     /// ([`DeviceDepth`](crate::DeviceDepth)), if that is less. `None`: any number.
     #[must_use]
     pub fn budgets(&self) -> Option<u32> {
-        self.root.current().hub.budget.limit()
+        self.root.current().hub.budget.as_ref().map(|budget| budget.limit())
     }
 
     /// The state of the latency goals of groups at the last check of their controller, ten times a second while there

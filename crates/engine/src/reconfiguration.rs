@@ -35,8 +35,8 @@ use crate::shared::modes::{Access, EffectiveModes, Parked, ShardModes};
 use crate::shared::stats::{Board, ElevatorCounters, Prospect};
 use crate::submission::Root;
 use crate::sync::{
-    AlarmRef, Arc, ArcDyn, Budget, COMPARE, Control, Gate, GateShape, Level, Mutex, Ordering,
-    Pending, Restart, Sleepers, fence, ring,
+    AlarmRef, Arc, ArcDyn, COMPARE, Control, Gate, GateShape, Level, Mutex, Ordering, Pending,
+    Restart, Sleepers, TokenPool, fence, ring,
 };
 use crate::{
     BioTable, DeviceShape, GroupTree, Inflight, MAX_GROUPS, MAX_TRACE_NOTES, PumpMode, Queue,
@@ -327,9 +327,9 @@ pub(crate) fn build<P: Send + 'static>(
         alarm: alarm(&lasting),
     };
     let common = build_common(plan);
-    let budget = Budget::new(plan.budget());
+    let budget = plan.budget().map(|budget| Arc::new(TokenPool::new(budget, plan.shards())));
     let board = plan.groups.has_goals().then(Board::new);
-    let keeper = board.as_ref().and_then(|board| keeper(plan, &budget, board));
+    let keeper = board.as_ref().and_then(|board| Some(keeper(plan, budget.clone()?, board)));
     let Built { shards, runners, ends, levels } =
         build_shards((plan, watchers), &lasting, (common.as_ref(), keeper));
     let limits = |lane| PumpLimits {
@@ -356,7 +356,6 @@ pub(crate) fn build<P: Send + 'static>(
             nomerges: plan.nomerges,
             budget,
             board,
-            budget_wait: Pending::new(shards.len() as u16),
             tag_wait: Pending::new(shards.len() as u16),
             hctxs: build_hctxs(plan, levels, shards.len(), &lasting),
             common,
@@ -441,10 +440,8 @@ fn shape(plan: &Plan, slots: u32) -> Shape {
 }
 
 /// The controller of latency goals. There is only one elevator then, so the controller sees all I/O of its queue.
-fn keeper(plan: &Plan, budget: &Budget, board: &Board) -> Option<Keeper> {
-    let (lever, most) = budget.lever().zip(budget.limit())?;
-    let capacity = plan.facts().capacity;
-    Some(Keeper::new((lever, most), (&plan.groups.members(), capacity), board))
+fn keeper(plan: &Plan, budget: Arc<TokenPool>, board: &Board) -> Keeper {
+    Keeper::new(budget, (&plan.groups.members(), plan.facts().capacity), board)
 }
 
 /// The state that the instances of the policy share. A governor holds no requests, so it has no slots.

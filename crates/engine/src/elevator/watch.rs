@@ -19,7 +19,7 @@ use crate::shared::common::ElevatorEnv;
 use crate::shared::hctx::Way;
 use crate::shared::slots::Bio;
 use crate::shared::stats::{Board, ElevatorCounters, Prospect};
-use crate::sync::{Arc, Lever};
+use crate::sync::{Arc, TokenPool};
 use crate::trace::{Kind, Tap};
 use crate::{BioTable, StatsMode};
 use blkmq_core::{GroupIndex, Instant, IoFlags, IoMeta, Nanos, Op, RequestId};
@@ -443,8 +443,8 @@ fn completed(floors: &mut Floors, policy: &dyn Scheduler, io: &IoMeta, done: &Do
 /// The controller of latency goals, and the places where its decisions take effect.
 pub(crate) struct Keeper {
     pub(super) goals: Goals,
-    /// The limit of the queue's budget, and its value without the controller.
-    lever: (Lever, u32),
+    /// The budgets of the queue, and their number without the controller.
+    budget: (Arc<TokenPool>, u32),
     pub(super) board: Board,
     /// Consecutive looks without a completion since the previous look.
     unanswered: u32,
@@ -475,18 +475,19 @@ impl Sight for InElevator<'_> {
 }
 
 impl Keeper {
-    /// The controller for a queue with a budget of `most`, whose limit `lever` sets, and for a policy that keeps floors
-    /// by `capacity`.
+    /// The controller for a queue with this budget, whose limit it sets, and for a policy that keeps floors by
+    /// `capacity`.
     pub(crate) fn new(
-        (lever, most): (Lever, u32),
+        budget: Arc<TokenPool>,
         (members, capacity): (&[Member], Option<Capacity>),
         board: &Board,
     ) -> Self {
+        let most = budget.limit();
         let goals = Goals::new(most, members, capacity);
         board.set_shortened(&goals);
         Self {
             goals,
-            lever: (lever, most),
+            budget: (budget, most),
             board: board.clone(),
             unanswered: 0,
             takes: false,
@@ -541,9 +542,10 @@ impl Keeper {
     pub(super) fn look(&mut self, now: Instant, sight: &InElevator<'_>, some_ended: bool) {
         self.goals.look(now, sight);
         self.unanswered = if some_ended { 0 } else { self.unanswered.saturating_add(1) };
-        let (taken, (lever, most)) = (self.goals.taken(), &self.lever);
+        let (taken, (budget, most)) = (self.goals.taken(), &self.budget);
         self.takes = taken != Taken::default();
-        lever.set(taken.device_depth.unwrap_or(*most));
+        // At least 1, so that the return of a budget kicks the waiting elevators.
+        budget.limit_to(taken.device_depth.unwrap_or(*most).max(1));
         self.board.set_longest(taken.sectors);
         self.board.publish(now, &self.goals);
         self.tell(false);

@@ -24,8 +24,8 @@ use crate::shared::modes::{EffectiveModes, ShardModes};
 use crate::shared::slots::{Aside, Bio, BioReceiver, BioSender, Credit, Finish};
 use crate::shared::stats::{Board, ElevatorCounters, Prospect, SubmitterCounters};
 use crate::sync::{
-    Alarm, Arc, AtomicU64, Attendance, Budget, Control, Mark, Mutex, MutexGuard, Ordering, Pending,
-    PoisonError, Producer, Sleepers, fence,
+    Alarm, Arc, AtomicU64, Attendance, Control, Mark, Mutex, MutexGuard, Ordering, Pending,
+    PoisonError, Producer, Sleepers, TokenPool,
 };
 use crate::{BioTable, NoMerges, PumpMode, planted};
 use blkmq_core::{HwQueue, Instant, IoFlags, IoResult, Limits, Nanos, SubmitterId};
@@ -46,11 +46,10 @@ pub(crate) struct Hub<P> {
     pub(crate) nomerges: NoMerges,
     pub(crate) shards: Box<[Shard]>,
     pub(crate) hctxs: Box<[Hctx]>,
-    pub(crate) budget: Budget,
+    /// How many requests may be outside the elevators; `None` for any number.
+    pub(crate) budget: Option<Arc<TokenPool>>,
     /// The state of latency goals; `None` if no group has one.
     pub(crate) board: Option<Board>,
-    /// Shards that wait for a budget.
-    pub(crate) budget_wait: Pending,
     /// Shards that wait for tags shared with other queues.
     pub(crate) tag_wait: Pending,
     /// State that the policy's instances share; `None` if they share none.
@@ -92,23 +91,18 @@ impl<P> Hub<P> {
 
     /// Takes up to `want` budgets. If there are none, registers `shard` to be kicked, and tries once more.
     pub(crate) fn take_budget(&self, shard: &Shard, want: u32) -> u32 {
-        match self.budget.take(want) {
-            0 => {
-                self.budget_wait.set(shard.index);
-                self.budget.take(want)
-            }
-            got => got,
-        }
+        self.budget.as_ref().map_or(want, |budget| budget.take_or_wait(want, shard.index))
     }
 
     /// Returns budgets, and notes that the elevators that wait for one must be kicked.
     #[inline(never)]
     pub(crate) fn put_budget(&self, budgets: u32, duties: &mut Duties) {
-        self.budget.put(budgets);
-        fence(Ordering::SeqCst);
-        if self.budget_wait.any() && !planted::is(Planted::ForgetsBudgetWaiters) {
-            self.budget_wait.take(|shard| duties.kick(shard));
-        }
+        let Some(budget) = &self.budget else { return };
+        budget.put(budgets, |shard| {
+            if !planted::is(Planted::ForgetsBudgetWaiters) {
+                duties.kick(shard);
+            }
+        });
     }
 
     /// Returns tokens of a pool, and notes that the elevators that wait for one must be kicked.

@@ -328,7 +328,7 @@ mod tests {
         const EACH: u64 = if cfg!(miri) { 8 } else { 50_000 };
         const CREDIT: u32 = 64;
         let (tx, mut rx) = completion_ring(CREDIT);
-        let budget = crate::sync::Budget::new(Some(CREDIT));
+        let budget = crate::sync::TokenPool::new(CREDIT, 1);
         let receiver = std::thread::current();
         let mut next = [0; SENDERS as usize];
         std::thread::scope(|scope| {
@@ -355,7 +355,7 @@ mod tests {
                     assert_eq!(payload & 0xffff_ffff, *expected);
                     *expected += 1;
                     left -= 1;
-                    budget.put(1);
+                    budget.put(1, |_| {});
                 } else if rx.prepare_park() {
                     std::thread::park();
                     rx.cancel_park();

@@ -19,9 +19,8 @@
 //! | | a request to be kicked when the next tag is free | mark 1, take 0 or 1 |
 //! | | which submitters sleep and may be woken | 0 while none sleeps |
 //! | | which thread pumps the lane of a submitter | 0 |
-//! | [`budget`] | how many requests may have left the elevators | take 1, put 1, none if unlimited |
 //! | [`meter`] | a rate that several threads share | reserve 1 |
-//! | [`tokens`] | a budget with a limit that changes and with waiters | take 1, put 1 |
+//! | [`tokens`] | how many requests may have left the elevators, or use another resource; with waiters | take 1, put 1, none if unlimited |
 //! | [`control`] | freeze, quiesce, version of the queue | 0 |
 //! | [`Counter`] | statistics | 0, or 1 if shared |
 //!
@@ -44,7 +43,6 @@
 //! weaker. The protocols use neither: where a total order is needed, there is a fence.
 
 pub(crate) mod bitmap;
-pub(crate) mod budget;
 pub(crate) mod completion_ring;
 pub(crate) mod control;
 pub(crate) mod delayed_work;
@@ -61,7 +59,6 @@ pub(crate) mod tag_set;
 pub(crate) mod tokens;
 
 pub(crate) use bitmap::{BitBatch, Bitmap};
-pub(crate) use budget::{Budget, Lever};
 pub(crate) use completion_ring::{CompletionReceiver, CompletionSender, completion_ring};
 pub(crate) use control::Control;
 pub(crate) use delayed_work::DelayedWork;

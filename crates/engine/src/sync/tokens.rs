@@ -1,4 +1,6 @@
-//! A pool of tokens that elevators take from and pumps return to, with the elevators that wait for a token.
+//! A pool of tokens that elevators take from and pumps return to, with the elevators that wait for a token: those of a
+//! policy, and the budgets of a queue, which limit the requests outside its elevators over all hardware queues
+//! (`spec/framework.md` section 8.3).
 //!
 //! The word holds the number of tokens that are out (low half) and the limit (high half), which may change.
 //!
@@ -16,8 +18,11 @@
 //! A refused elevator sets its bit and tries again. A thread that returns tokens, or raises the limit, changes the word
 //! and then checks the bits. Between the two, on both sides, is a full fence ([`Pending::set`] has one, and
 //! `fence_after_rmw`). So at least one of them sees the other: the elevator sees the token, or the thread sees the bit.
-//! Put releases and take acquires, as in `budget`; a changed limit orders nothing else. A kicked elevator takes again
-//! and may be refused again; then its bit is set anew.
+//! A kicked elevator takes again and may be refused again; then its bit is set anew.
+//!
+//! Put releases and take acquires, so a taker sees the writes of the token's last holder; a changed limit orders nothing
+//! else. Taking is a compare-and-exchange and not an optimistic addition. An addition that overshoots and is undone makes
+//! other callers fail in the meantime, although tokens are free, and no thread would kick them.
 
 use super::{AtomicU64, Ordering, Pending, fence_after_rmw, looks_again};
 use crossbeam_utils::CachePadded;
@@ -90,18 +95,23 @@ impl TokenPool {
 
     /// Sets the number of tokens to `limit`, and passes the waiters to `tell`.
     pub(crate) fn set_limit(&self, limit: u32, tell: impl FnMut(u16)) {
+        self.limit_to(limit);
+        fence_after_rmw();
+        self.tell(tell);
+    }
+
+    /// Sets the number of tokens to `limit`, which must not be 0. The waiters are kicked when a token is put back.
+    pub(crate) fn limit_to(&self, limit: u32) {
         let mut seen = self.word.load(Ordering::Relaxed);
         loop {
             let (out, _) = split(seen);
             let next = join(out, limit);
             match self.word.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed)
             {
-                Ok(_) => break,
+                Ok(_) => return,
                 Err(now) => seen = now,
             }
         }
-        fence_after_rmw();
-        self.tell(tell);
     }
 
     #[inline]
@@ -337,6 +347,109 @@ mod model {
         a_raised_limit_is_noticed(|pool, limit, tell| {
             pool.tell(tell);
             pool.set_limit(limit, |_| {});
+        });
+    }
+
+    type Take = fn(&TokenPool, u32) -> u32;
+
+    fn the_limit_holds(take: Take) {
+        loom::model(move || {
+            let pool = Arc::new(TokenPool::new(2, 1));
+            let other = {
+                let pool = Arc::clone(&pool);
+                thread::spawn(move || take(&pool, 2))
+            };
+            let got = take(&pool, 1) + other.join().expect("no thread panics");
+            assert_eq!(got, 2, "what was taken of a pool of 2");
+            pool.put(got, |_| {});
+            assert_eq!(pool.out(), 0);
+        });
+    }
+
+    #[test]
+    fn loom_the_limit_holds() {
+        the_limit_holds(TokenPool::take);
+    }
+
+    #[test]
+    #[should_panic(expected = "taken of a pool")]
+    fn loom_planted_take_that_stores() {
+        the_limit_holds(|pool, want| {
+            let (out, limit) = split(pool.word.load(Ordering::Acquire));
+            let got = want.min(limit - out);
+            pool.word.store(join(out + got, limit), Ordering::Release);
+            got
+        });
+    }
+
+    /// One token is put back and taken again, while another caller wants both.
+    fn what_is_there_is_not_refused(take: Take) {
+        loom::model(move || {
+            let pool = Arc::new(TokenPool::new(2, 1));
+            assert_eq!(pool.take(1), 1);
+            let other = {
+                let pool = Arc::clone(&pool);
+                thread::spawn(move || take(&pool, 2))
+            };
+            pool.put(1, |_| {});
+            let got = take(&pool, 1) + other.join().expect("no thread panics");
+            assert_eq!(got, 2, "one was there and was refused");
+        });
+    }
+
+    #[test]
+    fn loom_what_is_there_is_not_refused() {
+        what_is_there_is_not_refused(TokenPool::take);
+    }
+
+    #[test]
+    #[should_panic(expected = "was refused")]
+    fn loom_planted_take_that_overshoots() {
+        what_is_there_is_not_refused(|pool, want| {
+            let (before, limit) = split(pool.word.fetch_add(want.into(), Ordering::AcqRel));
+            let got = want.min(limit.saturating_sub(before));
+            pool.word.fetch_sub((want - got).into(), Ordering::AcqRel);
+            got
+        });
+    }
+
+    /// The limit is lowered while another caller has tokens, or takes some.
+    fn a_limit_is_lowered(lower: fn(&TokenPool, u32)) {
+        loom::model(move || {
+            let pool = Arc::new(TokenPool::new(2, 1));
+            let other = {
+                let pool = Arc::clone(&pool);
+                thread::spawn(move || pool.put(pool.take(2), |_| {}))
+            };
+            lower(&pool, 1);
+            assert_eq!(pool.limit(), 1);
+            let got = pool.take(2);
+            assert!(got <= 1, "{got} of a pool of 1");
+            pool.put(got, |_| {});
+            other.join().expect("the other thread does not panic");
+            assert_eq!(pool.out(), 0, "all are back");
+        });
+    }
+
+    #[test]
+    fn loom_a_limit_is_lowered_and_nothing_is_lost() {
+        a_limit_is_lowered(TokenPool::limit_to);
+    }
+
+    #[test]
+    #[should_panic(expected = "put back, 1 taken")]
+    fn loom_planted_limit_that_cuts_what_is_out() {
+        a_limit_is_lowered(|pool, limit| {
+            pool.limit_to(limit);
+            let mut seen = pool.word.load(Ordering::Relaxed);
+            while let Err(now) = pool.word.compare_exchange(
+                seen,
+                join(split(seen).0.min(limit), limit),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                seen = now;
+            }
         });
     }
 }

@@ -360,7 +360,7 @@ impl<P: Send> Locked<'_, P> {
     /// Returns unused budgets and an unused tag.
     pub(crate) fn put_back(&self, hw: HwQueue, budgets: u32, tag: Option<Tag>) {
         let mut duties = Duties::default();
-        if budgets > 0 && self.hub.budget.is_limited() {
+        if budgets > 0 {
             self.hub.put_budget(budgets, &mut duties);
         }
         if let Some(tag) = tag {

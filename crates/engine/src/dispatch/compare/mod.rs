@@ -76,16 +76,8 @@ impl<P: Send> Locked<'_, P> {
 
     /// The number of requests that one hold may take: `nr_requests`, or as many as there are budgets.
     fn budgets_for_batch(&self, shard: &Shard) -> u32 {
-        if !self.hub.budget.is_limited() {
-            return self.hub.nr_requests;
-        }
-        match self.hub.budget.take(BUDGETS) {
-            0 => {
-                self.hub.budget_wait.set(shard.index);
-                self.hub.budget.take(BUDGETS)
-            }
-            got => got,
-        }
+        let most = if self.hub.budget.is_some() { BUDGETS } else { self.hub.nr_requests };
+        self.hub.take_budget(shard, most)
     }
 }
 
@@ -93,11 +85,7 @@ impl<P: Send> Locked<'_, P> {
     /// Takes a budget, then a driver tag, then adds a request for them to `list`, if the policy has one. Returns
     /// whether another call may add one.
     fn collect_one(&self, shard: &Shard, by: By, hw: HwQueue, list: &mut List) -> bool {
-        let budget = !self.hub.budget.is_limited() || self.hub.budget.take(1) == 1 || {
-            self.hub.budget_wait.set(shard.index);
-            self.hub.budget.take(1) == 1
-        };
-        if !budget {
+        if self.hub.take_budget(shard, 1) == 0 {
             return false;
         }
         let Some(tag) = self.tag(shard, by, hw) else {
