@@ -11,9 +11,8 @@ use super::tally::{Part, Usage};
 use crate::Failure;
 use crate::plan::{Plan, RunSpec, ThreadSpec};
 use blkmq::Device;
-#[cfg(target_os = "linux")]
 use blkmq_buf::AlignedBuf;
-use blkmq_core::{Buffer, Instant, Nanos};
+use blkmq_core::{Instant, Nanos};
 use blkmq_engine::{Completion, Io, Queue, Refused};
 use blkmq_lab::observe::Observation;
 use blkmq_lab::simulation::{Done, Program, Reports, Settings, Simulation};
@@ -39,10 +38,9 @@ pub fn run(plan: &Plan, spec: &RunSpec<'_>, beside: Beside<'_>) -> Result<Outcom
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
     // If no worker checks contents and the device does not store them, runs without payloads measure only the queue.
     match device {
-        Device::Virtual(_) if verifies || spec.device.keeps => {
-            run_with::<Buffer>(plan, spec, device, beside)
+        Device::Virtual(_) if !verifies && !spec.device.keeps => {
+            run_with::<()>(plan, spec, device, beside)
         }
-        Device::Virtual(_) => run_with::<()>(plan, spec, device, beside),
         _ => run_with::<AlignedBuf>(plan, spec, device, beside),
     }
 }
@@ -196,13 +194,13 @@ pub fn simulate(
     let verifies = spec.threads.iter().any(|thread| plan.jobs[thread.job].verify.is_some());
     // Copying bytes takes no virtual time. Payloads carry bytes only for workers that verify them.
     if verifies {
-        simulate_with::<Buffer>(plan, spec, &device, seed, beside)
+        simulate_with::<AlignedBuf>(plan, spec, &device, seed, beside)
     } else {
         simulate_with::<()>(plan, spec, &device, seed, beside)
     }
 }
 
-fn simulate_with<P: BenchPayload<Source = ()> + 'static>(
+fn simulate_with<P: BenchPayload + 'static>(
     plan: &Plan,
     spec: &RunSpec<'_>,
     device: &Device,
@@ -237,7 +235,8 @@ fn simulate_with<P: BenchPayload<Source = ()> + 'static>(
         let mut program = |(number, thread): &(usize, &ThreadSpec)| {
             let job = &plan.jobs[thread.job];
             let stream = setup::stream(plan, spec, **thread, device, ties.of(plan, thread))?;
-            let buffers = Pool::<P>::new(job, thread.thread, setup::bytes(device), ());
+            let buffers =
+                Pool::<P>::new(job, thread.thread, setup::bytes(device), P::Source::default());
             let journal = logs.journal(plan, spec, *number, job)?;
             let (course, pid) = (plan.draws(), pid(*number));
             Ok(Program { job, stream, buffers, course, journal, pid })
@@ -616,7 +615,7 @@ mod tests {
     //! Workers on a device that violates its contract, unlike any device of the registry.
 
     use super::*;
-    use blkmq_core::{Buffer, GroupId, Limits, Op, Owner, Payload, SECTOR_SIZE};
+    use blkmq_core::{GroupId, Limits, Op, Owner, Payload, SECTOR_SIZE};
     use blkmq_engine::{
         BioTable, Config, DEFAULT_TIMEOUT, DeviceQueue, DeviceShape, Enqueued, Finished, Inflight,
         WriteCache,
@@ -652,7 +651,7 @@ mod tests {
     }
 
     impl Liar {
-        fn write(&mut self, start: usize, payload: &Buffer, len: usize) {
+        fn write(&mut self, start: usize, payload: &AlignedBuf, len: usize) {
             let mut bytes = vec![0; len];
             payload.write_to(0, &mut bytes).expect("a buffer of that length");
             self.writes = self.writes.wrapping_sub(1);
@@ -670,8 +669,8 @@ mod tests {
         }
     }
 
-    impl DeviceQueue<Buffer> for Liar {
-        fn enqueue(&mut self, _: Instant, bios: &BioTable<Buffer>, rq: Inflight) -> Enqueued {
+    impl DeviceQueue<AlignedBuf> for Liar {
+        fn enqueue(&mut self, _: Instant, bios: &BioTable<AlignedBuf>, rq: Inflight) -> Enqueued {
             for bio in rq.bios(bios) {
                 let start = (bio.sector * u64::from(SECTOR_SIZE)) as usize;
                 let len = (bio.sectors * SECTOR_SIZE) as usize;
@@ -684,7 +683,7 @@ mod tests {
             Enqueued::Done(rq, Ok(()))
         }
 
-        fn reap(&mut self, _: Instant, _: &BioTable<Buffer>, _: &mut Vec<Finished>) {}
+        fn reap(&mut self, _: Instant, _: &BioTable<AlignedBuf>, _: &mut Vec<Finished>) {}
 
         fn next_event(&self) -> Option<Instant> {
             Some(Instant::MAX)
@@ -705,7 +704,7 @@ mod tests {
             timeout: DEFAULT_TIMEOUT,
         };
         let memory = vec![0; (CAPACITY * u64::from(SECTOR_SIZE)) as usize];
-        let queues: Vec<Box<dyn DeviceQueue<Buffer>>> =
+        let queues: Vec<Box<dyn DeviceQueue<AlignedBuf>>> =
             vec![Box::new(Liar { memory, lie, writes: after })];
         let config = Config { depth: job.depth.iodepth, ..Config::new(shape, queues) };
         let service = Service::start(config).expect("a sound configuration");
@@ -719,7 +718,7 @@ mod tests {
             ties: Ties::default(),
         };
         let window = Window::of(job, client.clock().now());
-        let pool = Pool::new(job, 0, bytes, ());
+        let pool = Pool::new(job, 0, bytes, None);
         let stop = Stop::default();
         drive(Worker::new(job, stream, pool, window), client, None, Outside::from(&stop)).tally
     }

@@ -13,9 +13,8 @@ use super::tally::Part;
 use crate::plan::{Nomerges, Plan, PumpChoice, RunSpec, StatsChoice, ThreadSpec};
 use crate::{Failure, devices};
 use blkmq::{BlockDevice, Device};
-#[cfg(target_os = "linux")]
-use blkmq_buf::{AlignedBuf, BufferPool};
-use blkmq_core::{Buffer, GroupId, Limits, Nanos, Owner, Payload, SECTOR_SIZE};
+use blkmq_buf::{AlignedBuf, BufferPool, IoBuf};
+use blkmq_core::{GroupId, Limits, Nanos, Owner, SECTOR_SIZE};
 use blkmq_engine::{AUTO, Config, ConfigNote, NoMerges, PolicyChoice, PumpMode, Queue, StatsMode};
 use blkmq_lab::workload::{
     Buffers, Direction, Filler, Generator, GeneratorError, Job, Stream, Ties, Verifier, longest,
@@ -173,6 +172,7 @@ pub fn config<P: BenchPayload>(
     let limits = &device.shape().limits;
     let credit = if plan.groups.has_goals() { credit_beside_goals } else { credit };
     let depths = spec.threads.iter().map(|thread| credit(&plan.jobs[thread.job], limits));
+    let default = BlockDevice::config(device).map_err(|e| UsageError::new(e.to_string()))?;
     let config = Config {
         options: spec.scheduler.options.clone(),
         scope: Some(spec.scope),
@@ -202,7 +202,7 @@ pub fn config<P: BenchPayload>(
         },
         submitters: threads,
         depth: depths.max().unwrap_or(1),
-        ..P::config(device)?.scheduler(spec.scheduler.factory)
+        ..default.scheduler(spec.scheduler.factory)
     };
     Ok(match spec.scheduler.choice {
         PolicyChoice::Named => config,
@@ -254,12 +254,12 @@ fn merged_by_bfq(plan: &Plan, spec: &RunSpec<'_>) -> Option<String> {
 ///
 /// A worker creates as many payloads as it has I/Os in flight, each large enough for its longest I/O, and reuses them:
 /// [`set_len`](Self::set_len), the I/O, [`bytes`](Self::bytes).
-pub trait BenchPayload: Payload {
+pub trait BenchPayload: IoBuf {
     /// Whether this type carries any bytes. If false, no other method needs to do anything.
     const CARRIES: bool = true;
 
-    /// The source of the payloads, shared by all workers.
-    type Source: Clone + Send + Sync;
+    /// The source of the payloads, shared by all workers. The default takes the memory of each payload from the system.
+    type Source: Clone + Default + Send + Sync;
 
     /// Creates a source of `count` payloads for I/Os of up to `most` bytes. May register their memory with `device` to
     /// speed up I/Os.
@@ -274,20 +274,6 @@ pub trait BenchPayload: Payload {
 
     /// The bytes of the payload.
     fn bytes(&mut self) -> &mut [u8];
-
-    /// The configuration of a queue on `device`, with all other settings at their defaults.
-    ///
-    /// # Errors
-    /// If the device cannot create its queues.
-    fn config(device: &Device) -> Result<Config<Self>, UsageError>;
-}
-
-/// A configuration for payloads accepted by virtual devices.
-fn virtual_config<P: Payload>(device: &Device) -> Result<Config<P>, UsageError> {
-    match device {
-        Device::Virtual(device) => Ok(device.config()),
-        _ => unreachable!("others are given buffers that the kernel can use"),
-    }
 }
 
 impl BenchPayload for () {
@@ -304,37 +290,9 @@ impl BenchPayload for () {
     fn bytes(&mut self) -> &mut [u8] {
         &mut []
     }
-
-    fn config(device: &Device) -> Result<Config<Self>, UsageError> {
-        virtual_config(device)
-    }
 }
 
-impl BenchPayload for Buffer {
-    type Source = ();
-
-    fn source(_: &mut Device, _: u32, _: usize) {}
-
-    fn with_capacity((): &(), most: usize) -> Self {
-        // Zeroed once, so that written data never contains the leftovers of another program.
-        Self::new(vec![0; most])
-    }
-
-    fn set_len(&mut self, len: usize) {
-        self.get_mut().resize(len, 0);
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        self.get_mut()
-    }
-
-    fn config(device: &Device) -> Result<Config<Self>, UsageError> {
-        virtual_config(device)
-    }
-}
-
-/// For files: direct I/O needs aligned memory.
-#[cfg(target_os = "linux")]
+/// Direct I/O needs aligned memory.
 impl BenchPayload for AlignedBuf {
     /// A pool registered with the kernel; `None` for I/Os without bytes.
     type Source = Option<BufferPool>;
@@ -355,10 +313,6 @@ impl BenchPayload for AlignedBuf {
 
     fn bytes(&mut self) -> &mut [u8] {
         self.as_mut_slice()
-    }
-
-    fn config(device: &Device) -> Result<Config<Self>, UsageError> {
-        BlockDevice::config(device).map_err(|e| UsageError::new(e.to_string()))
     }
 }
 
@@ -634,10 +588,11 @@ mod tests {
 
     #[test]
     fn buffers_are_used_again_and_never_grow() {
-        let mut pool: Pool<Buffer> = Pool::new(&job(), 0, 1 << 30, ());
+        let mut pool: Pool<AlignedBuf> = Pool::new(&job(), 0, 1 << 30, None);
         let (first, _) = used(&mut pool, 8192);
         for len in [512, 8192, 0, 4096] {
-            assert_eq!(used(&mut pool, len), (first, Some(len)), "one buffer, never moved");
+            let carried = Some(len).filter(|len| *len > 0);
+            assert_eq!(used(&mut pool, len), (first, carried), "one buffer, never moved");
         }
         assert_eq!(pool.free.len(), 1);
     }
