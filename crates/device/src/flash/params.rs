@@ -92,7 +92,8 @@ struct Preset {
     name: &'static str,
     /// The maximum number of hardware queues; the default is one for each CPU, up to this number.
     most_queues: u16,
-    pairs: &'static [(&'static str, &'static str)],
+    /// Its parameters, as a user would write them.
+    pairs: &'static str,
 }
 
 /// The preset used if none is named.
@@ -105,184 +106,66 @@ const ALL: &[Preset] = &[SATA, SATA_DC, NVME_TLC, NVME_CLIENT, NVME_MLC, LOW_LAT
 const SATA: Preset = Preset {
     name: "sata",
     most_queues: 1,
-    pairs: &[
-        ("hw_queue_depth", "32"),
-        ("write_cache", "1"),
-        ("fua", "0"),
-        ("channels", "8"),
-        ("dies_per_channel", "2"),
-        ("planes", "2"),
-        ("page_size", "16384"),
-        ("overprovisioning", "9"),
-        ("read_ns", "45000"),
-        ("program_ns", "400000"),
-        ("erase_ns", "3500000"),
-        ("channel_mbps", "800"),
-        ("link_mbps", "560"),
-        ("link_duplex", "0"),
-        ("read_command_ns", "10100"),
-        ("write_command_ns", "11200"),
-        ("read_latency_ns", "9000"),
-        ("write_latency_ns", "9000"),
-        ("buffer_kib", "262144"),
-        ("buffer_mbps", "0"),
-        ("suspend", "1"),
-        ("suspend_ns", "20000"),
-    ],
+    pairs: "hw_queue_depth=32, write_cache=1, fua=0, channels=8, dies_per_channel=2, planes=2, \
+            page_size=16384, overprovisioning=9, read_ns=45000, program_ns=400000, erase_ns=3500000, \
+            channel_mbps=800, link_mbps=560, link_duplex=0, read_command_ns=10100, write_command_ns=11200, \
+            read_latency_ns=9000, write_latency_ns=9000, buffer_kib=262144, buffer_mbps=0, suspend=1, \
+            suspend_ns=20000",
 };
 
 /// Intel D3-S4610, 480 GB, behind an IBM M1015.
 const SATA_DC: Preset = Preset {
     name: "sata-dc",
     most_queues: 1,
-    pairs: &[
-        ("hw_queue_depth", "32"),
-        ("write_cache", "0"),
-        ("fua", "1"),
-        ("channels", "8"),
-        ("dies_per_channel", "2"),
-        ("planes", "4"),
-        ("page_size", "16384"),
-        ("overprovisioning", "14"),
-        ("read_ns", "72000"),
-        ("program_ns", "1350000"),
-        ("erase_ns", "6000000"),
-        ("channel_mbps", "400"),
-        ("link_mbps", "560"),
-        ("link_duplex", "0"),
-        ("read_command_ns", "15500"),
-        ("write_command_ns", "17000"),
-        ("read_latency_ns", "22000"),
-        ("write_latency_ns", "42000"),
-        ("buffer_kib", "16384"),
-        ("buffer_mbps", "0"),
-        ("suspend", "1"),
-        ("suspend_ns", "40000"),
-        ("reads_first", "6"),
-    ],
+    pairs: "hw_queue_depth=32, write_cache=0, fua=1, channels=8, dies_per_channel=2, planes=4, \
+            page_size=16384, overprovisioning=14, read_ns=72000, program_ns=1350000, erase_ns=6000000, \
+            channel_mbps=400, link_mbps=560, link_duplex=0, read_command_ns=15500, write_command_ns=17000, \
+            read_latency_ns=22000, write_latency_ns=42000, buffer_kib=16384, buffer_mbps=0, suspend=1, \
+            suspend_ns=40000, reads_first=6",
 };
 
 /// Intel SSD DC P4500, 1 TB.
 const NVME_TLC: Preset = Preset {
     name: "nvme-tlc",
     most_queues: 32,
-    pairs: &[
-        ("hw_queue_depth", "256"),
-        ("write_cache", "0"),
-        ("fua", "1"),
-        ("channels", "12"),
-        ("dies_per_channel", "2"),
-        ("planes", "4"),
-        ("page_size", "16384"),
-        ("overprovisioning", "15"),
-        ("read_ns", "65000"),
-        ("program_ns", "2200000"),
-        ("erase_ns", "6000000"),
-        ("channel_mbps", "533"),
-        ("link_mbps", "3250"),
-        ("link_duplex", "1"),
-        ("read_command_ns", "1500"),
-        ("write_command_ns", "2000"),
-        ("read_latency_ns", "9500"),
-        ("write_latency_ns", "16700"),
-        ("buffer_kib", "16384"),
-        ("buffer_mbps", "0"),
-        ("suspend", "1"),
-        ("suspend_ns", "40000"),
-    ],
+    pairs: "hw_queue_depth=256, write_cache=0, fua=1, channels=12, dies_per_channel=2, planes=4, \
+            page_size=16384, overprovisioning=15, read_ns=65000, program_ns=2200000, erase_ns=6000000, \
+            channel_mbps=533, link_mbps=3250, link_duplex=1, read_command_ns=1500, write_command_ns=2000, \
+            read_latency_ns=9500, write_latency_ns=16700, buffer_kib=16384, buffer_mbps=0, suspend=1, \
+            suspend_ns=40000",
 };
 
 /// Samsung 980 PRO, 1 TB.
 const NVME_CLIENT: Preset = Preset {
     name: "nvme-client",
     most_queues: 128,
-    pairs: &[
-        ("hw_queue_depth", "1023"),
-        ("write_cache", "1"),
-        ("fua", "1"),
-        ("channels", "8"),
-        ("dies_per_channel", "4"),
-        ("planes", "2"),
-        ("page_size", "49152"),
-        ("overprovisioning", "40"),
-        ("read_ns", "47000"),
-        ("program_ns", "1500000"),
-        ("erase_ns", "4600000"),
-        ("channel_mbps", "1200"),
-        ("link_mbps", "7000"),
-        ("link_duplex", "1"),
-        ("read_command_ns", "1000"),
-        ("write_command_ns", "1000"),
-        ("read_latency_ns", "17000"),
-        ("write_latency_ns", "14200"),
-        ("buffer_kib", "16384"),
-        ("buffer_mbps", "0"),
-        ("suspend", "0"),
-        ("suspend_ns", "0"),
-        ("reads_first", "1"),
-    ],
+    pairs: "hw_queue_depth=1023, write_cache=1, fua=1, channels=8, dies_per_channel=4, planes=2, \
+            page_size=49152, overprovisioning=40, read_ns=47000, program_ns=1500000, erase_ns=4600000, \
+            channel_mbps=1200, link_mbps=7000, link_duplex=1, read_command_ns=1000, write_command_ns=1000, \
+            read_latency_ns=17000, write_latency_ns=14200, buffer_kib=16384, buffer_mbps=0, suspend=0, \
+            suspend_ns=0, reads_first=1",
 };
 
 /// Intel SSD DC P3700, 2 TB.
 const NVME_MLC: Preset = Preset {
     name: "nvme-mlc",
     most_queues: 31,
-    pairs: &[
-        ("hw_queue_depth", "256"),
-        ("write_cache", "0"),
-        ("fua", "1"),
-        ("channels", "18"),
-        ("dies_per_channel", "7"),
-        ("planes", "2"),
-        ("page_size", "16384"),
-        ("pages_per_block", "32"),
-        ("overprovisioning", "32"),
-        ("read_ns", "44000"),
-        ("program_ns", "1600000"),
-        ("erase_ns", "5000000"),
-        ("channel_mbps", "166"),
-        ("link_mbps", "2850"),
-        ("link_duplex", "1"),
-        ("read_command_ns", "2150"),
-        ("write_command_ns", "2150"),
-        ("read_latency_ns", "5500"),
-        ("write_latency_ns", "15000"),
-        ("buffer_kib", "32768"),
-        ("buffer_mbps", "2000"),
-        ("suspend", "0"),
-        ("suspend_ns", "0"),
-    ],
+    pairs: "hw_queue_depth=256, write_cache=0, fua=1, channels=18, dies_per_channel=7, planes=2, \
+            page_size=16384, pages_per_block=32, overprovisioning=32, read_ns=44000, program_ns=1600000, \
+            erase_ns=5000000, channel_mbps=166, link_mbps=2850, link_duplex=1, read_command_ns=2150, \
+            write_command_ns=2150, read_latency_ns=5500, write_latency_ns=15000, buffer_kib=32768, \
+            buffer_mbps=2000, suspend=0, suspend_ns=0",
 };
 
 /// Intel Optane SSD DC P4800X, 375 GB.
 const LOW_LATENCY: Preset = Preset {
     name: "low-latency",
     most_queues: 32,
-    pairs: &[
-        ("hw_queue_depth", "256"),
-        ("write_cache", "0"),
-        ("fua", "1"),
-        ("channels", "7"),
-        ("dies_per_channel", "4"),
-        ("planes", "1"),
-        ("page_size", "4096"),
-        ("pages_per_block", "1"),
-        ("overprovisioning", "15"),
-        ("read_ns", "2500"),
-        ("program_ns", "20000"),
-        ("erase_ns", "0"),
-        ("channel_mbps", "2400"),
-        ("link_mbps", "2450"),
-        ("link_duplex", "1"),
-        ("read_command_ns", "1750"),
-        ("write_command_ns", "2000"),
-        ("read_latency_ns", "1200"),
-        ("write_latency_ns", "4700"),
-        ("buffer_kib", "256"),
-        ("buffer_mbps", "2050"),
-        ("suspend", "0"),
-        ("suspend_ns", "0"),
-    ],
+    pairs: "hw_queue_depth=256, write_cache=0, fua=1, channels=7, dies_per_channel=4, planes=1, \
+            page_size=4096, pages_per_block=1, overprovisioning=15, read_ns=2500, program_ns=20000, \
+            erase_ns=0, channel_mbps=2400, link_mbps=2450, link_duplex=1, read_command_ns=1750, \
+            write_command_ns=2000, read_latency_ns=1200, write_latency_ns=4700, buffer_kib=256, \
+            buffer_mbps=2050, suspend=0, suspend_ns=0",
 };
 
 /// The largest device: 2 TiB, so that units of flash and slots of the buffer fit 32 bits with any spare area.
@@ -321,7 +204,8 @@ fn read(
 ) -> Result<FlashParams, ParamError> {
     let preset = preset(pairs)?;
     let mut raw = Raw::new();
-    for (name, value) in preset.pairs {
+    for pair in preset.pairs.split(", ") {
+        let (name, value) = pair.split_once('=').expect("a preset is a list of pairs");
         raw.set(&Given::find(PARAMETERS, name, value)?)?;
     }
     let given = |name: &str| pairs.iter().any(|(known, _)| known == name);
