@@ -872,6 +872,41 @@ mod model {
         });
     }
 
+    type Due = fn(&Gate<()>, &DelayedWork) -> bool;
+
+    /// A kick goes to the work item while the runner finishes: one of the two threads finds the pass due.
+    fn a_kick_is_noticed(due: Due) {
+        loom::model(move || {
+            let gate = Arc::new((Gate::of_run(()), DelayedWork::always()));
+            let run = gate.0.try_run().expect("no thread runs");
+            let kicker = {
+                let gate = Arc::clone(&gate);
+                thread::spawn(move || {
+                    let _ = gate.1.run_now();
+                    due(&gate.0, &gate.1)
+                })
+            };
+            assert!(run.finish().is_none());
+            let is_seen = due(&gate.0, &gate.1);
+            let is_left = kicker.join().expect("the kicker does not panic");
+            assert!(is_seen || is_left, "a pass is due and no thread knows");
+        });
+    }
+
+    #[test]
+    fn loom_a_kick_of_a_work_item_is_noticed() {
+        a_kick_is_noticed(|gate, work| gate.due_with(work, Instant::ZERO));
+    }
+
+    #[test]
+    #[should_panic(expected = "no thread knows")]
+    fn loom_planted_look_at_a_work_item_without_a_fence() {
+        a_kick_is_noticed(|gate, work| {
+            let now = Instant::ZERO;
+            gate.state.due(now) || work.due(now) && !gate.is_running()
+        });
+    }
+
     fn holders_exclude_each_other(
         kind: LockKind,
         enter: fn(&Gate<u32>, usize) -> LockGuard<'_, u32>,
