@@ -47,7 +47,7 @@ mod figures;
 use super::as_fio;
 use super::job::{JobResult, ratio};
 use super::judgement::warnings;
-use super::model::{Disk, Report, Run};
+use super::model::{Counters, Disk, Machine, Partial, Report, Run};
 use super::wording::date;
 use blkmq_lab::workload::Unified;
 use figures::{Details, Show, Times, Transfer, latency_classes, millis};
@@ -105,17 +105,11 @@ struct Document<'a> {
 struct About<'a> {
     command: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    partial: Option<Missing>,
+    partial: Option<Partial>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<u64>,
-    cpu_model: &'a str,
-    cores: u32,
-    memory_bytes: u64,
-    os: &'a str,
-    kernel: &'a str,
-    load_average: Option<f64>,
-    hypervisor: Option<&'a str>,
-    governor: Option<&'a str>,
+    #[serde(flatten)]
+    machine: &'a Machine,
     notes: &'a [String],
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -183,34 +177,12 @@ struct Queue<'a> {
     ramp_ns: u64,
     cpu_ns: Option<u64>,
     repetitions_iops: &'a [f64],
-    submitted: u64,
-    completed: u64,
-    splits: u64,
-    merges: Map<&'static str, u64>,
-    cancelled: u64,
-    flush_surplus: i64,
-    dispatches: u64,
-    requests_completed: u64,
-    batch_mean: f64,
-    kicks: Map<&'static str, u64>,
-    locks: Map<&'static str, u64>,
-    requeues: u64,
-    timeouts: u64,
-    retries: u64,
-    longest_run_passes: u64,
-    longest_run_ns: u64,
+    #[serde(flatten)]
+    counters: &'a Counters,
     #[serde(skip_serializing_if = "Option::is_none")]
     verify: Option<Verify>,
     #[serde(skip_serializing_if = "Option::is_none")]
     end_fsync_ns: Option<u64>,
-}
-
-/// An object added by blkmq: the numbers of finished and planned runs.
-#[derive(serde::Serialize)]
-struct Missing {
-    runs: usize,
-    planned: usize,
-    signal: Option<i32>,
 }
 
 /// An object added by blkmq: the job's verification.
@@ -261,23 +233,11 @@ impl<'a> Document<'a> {
 
 impl<'a> About<'a> {
     fn new(report: &'a Report) -> Self {
-        let machine = &report.machine;
         Self {
             command: &report.command,
-            partial: report.partial.map(|it| Missing {
-                runs: it.done,
-                planned: it.planned,
-                signal: it.signal,
-            }),
+            partial: report.partial,
             seed: report.seed,
-            cpu_model: &machine.cpu_model,
-            cores: machine.cores,
-            memory_bytes: machine.memory_bytes,
-            os: &machine.os,
-            kernel: &machine.kernel,
-            load_average: machine.load_average,
-            hypervisor: machine.hypervisor.as_deref(),
-            governor: machine.governor.as_deref(),
+            machine: &report.machine,
             notes: &report.notes,
             warnings: warnings(report).iter().map(ToString::to_string).collect(),
             queues: Details::all(report),
@@ -347,7 +307,6 @@ impl<'a> Job<'a> {
 
 impl<'a> Queue<'a> {
     fn new(index: usize, run: &'a Run, job: &JobResult) -> Self {
-        let counters = &run.counters;
         Self {
             run: index,
             repetition: run.repetition,
@@ -362,32 +321,7 @@ impl<'a> Queue<'a> {
             ramp_ns: run.ramp_ns,
             cpu_ns: run.cpu_ns,
             repetitions_iops: &run.repetitions,
-            submitted: counters.submitted,
-            completed: counters.completed,
-            splits: counters.splits,
-            merges: Map(counters.merges.each().to_vec()),
-            cancelled: counters.cancelled,
-            flush_surplus: counters.flush_surplus,
-            dispatches: counters.dispatches,
-            requests_completed: counters.requests_completed,
-            batch_mean: counters.batch_mean,
-            kicks: Map(vec![
-                ("sent", counters.kicks.sent),
-                ("coalesced", counters.kicks.coalesced),
-            ]),
-            locks: Map(vec![
-                ("taken", counters.locks.taken),
-                ("contended", counters.locks.contended),
-                ("waited_ns", counters.locks.waited_ns),
-                ("merges_skipped", counters.locks.merges_skipped),
-                ("parked", counters.locks.parked),
-                ("left", counters.locks.left),
-            ]),
-            requeues: counters.requeues,
-            timeouts: counters.timeouts,
-            retries: counters.retries,
-            longest_run_passes: counters.longest_run_passes,
-            longest_run_ns: counters.longest_run_ns,
+            counters: &run.counters,
             verify: job.verify.as_ref().map(|found| Verify {
                 verified: found.bytes,
                 errors: found.errors,
@@ -408,6 +342,12 @@ impl<K: Serialize, V: Serialize> Serialize for Map<K, V> {
             map.serialize_entry(key, value)?;
         }
         map.end()
+    }
+}
+
+impl<K, V> Default for Map<K, V> {
+    fn default() -> Self {
+        Self(Vec::new())
     }
 }
 

@@ -67,9 +67,10 @@ pub struct Disk {
 }
 
 /// A report before all runs have ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Partial {
     /// Runs that have ended as planned.
+    #[serde(rename = "runs")]
     pub done: usize,
     /// Runs that were planned.
     pub planned: usize,
@@ -387,7 +388,7 @@ pub const STAGES: [&str; 4] = ["slot", "policy", "tag", "device"];
 
 /// The counters of a run's queue over its whole life, including the ramp, after it was drained: only then do they
 /// balance.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Counters {
     /// Bios passed to the queue: I/Os, or parts of I/Os that the device does not accept whole.
     pub submitted: u64,
@@ -426,7 +427,7 @@ pub struct Counters {
 }
 
 /// How bios (or, with `request`, requests) were merged. Each merge is one request less for the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Merges {
     /// Into a request in the submitter's own plug.
     pub plug: u64,
@@ -441,7 +442,7 @@ pub struct Merges {
 }
 
 /// Wake-ups, sent and saved.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Kicks {
     /// Delivered.
     pub sent: u64,
@@ -450,7 +451,7 @@ pub struct Kicks {
 }
 
 /// The locks of elevators, and the time that threads waited for them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Locks {
     /// Times that a lock was taken.
     pub taken: u64,

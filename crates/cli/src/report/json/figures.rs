@@ -46,7 +46,7 @@ struct Prio {
     clat_ns: Times,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct Times {
     min: u64,
     max: u64,
@@ -127,7 +127,8 @@ impl Prio {
 
 impl Times {
     pub(super) fn new(latency: Option<&Latency>, show: Show<'_>) -> Self {
-        let Some(latency) = latency.filter(|l| l.0.count() > 0) else { return Self::none() };
+        // fio prints zeros if nothing was timed.
+        let Some(latency) = latency.filter(|l| l.0.count() > 0) else { return Self::default() };
         let times = &latency.0;
         let percentile = match show {
             Show::Summary => vec![],
@@ -144,19 +145,6 @@ impl Times {
             count: times.count(),
             percentile: Map(percentile),
             bins: Map(bins),
-        }
-    }
-
-    /// The values that fio prints if nothing was timed.
-    fn none() -> Self {
-        Self {
-            min: 0,
-            max: 0,
-            mean: 0.0,
-            stddev: 0.0,
-            count: 0,
-            percentile: Map(vec![]),
-            bins: Map(vec![]),
         }
     }
 }
