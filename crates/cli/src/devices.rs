@@ -2,7 +2,7 @@
 
 #[cfg(target_os = "linux")]
 use crate::plan::PlacedFile;
-use crate::plan::{DeviceChoice, Kept, Time};
+use crate::plan::{DeviceChoice, Time};
 use crate::report::model::DeviceKind;
 use blkmq::core::RealDevice;
 use blkmq::layer::Kind;
@@ -224,10 +224,7 @@ pub fn choose(text: &str, time: Time) -> Result<DeviceChoice, UsageError> {
         keeps: keeps(&device),
         size_bytes: device.bytes(),
         notes: device.notes().to_vec(),
-        files: Vec::new(),
-        is_filled: false,
-        is_stand_in: false,
-        kept: Kept::default(),
+        ..DeviceChoice::default()
     };
     choice.kept.keep(device);
     Ok(choice)

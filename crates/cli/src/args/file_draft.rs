@@ -351,8 +351,7 @@ impl IologDraft {
     pub fn finish(self, job: &mut Job, notes: &mut Vec<String>) -> Result<(), UsageError> {
         let Some(file) = &self.file else {
             if self != Self::default() {
-                let name = &job.name;
-                notes.push(format!("job '{name}': replay options: no effect without read_iolog"));
+                notes.push("replay options: no effect without read_iolog".into());
             }
             return Ok(());
         };
@@ -375,9 +374,7 @@ impl IologDraft {
         let tenants = loaded.tenants(&scaling, u64::MAX)?;
         let ios = tenants.iter().flat_map(|it| it.tape.ios());
         let tape = Tape::new(ios.map(|taped| self.aligned(*taped)).collect());
-        let name = &job.name;
-        let mut note = |text: &str| notes.push(format!("job '{name}': {text}"));
-        loaded.notes.iter().for_each(|text| note(text));
+        notes.append(&mut loaded.notes);
         let idle = [
             (job.loops > 1, "loops"),
             (job.time_based, "time_based"),
@@ -385,7 +382,7 @@ impl IologDraft {
             (job.number_ios.is_some(), "number_ios"),
         ];
         for (_, option) in idle.iter().filter(|(given, _)| *given) {
-            note(&format!(
+            notes.push(format!(
                 "{option}: no effect with read_iolog, which is replayed once, as in fio"
             ));
         }

@@ -10,7 +10,7 @@
 use super::file_draft::{FileDraft, IologDraft};
 use crate::plan::{Choice, Cpus};
 use blkmq_core::{Class, IoPrio, Nanos, SECTOR_SIZE};
-use blkmq_lab::workload::verify::{Method, Pattern};
+use blkmq_lab::workload::verify::Method;
 use blkmq_lab::workload::{
     Amount, BlockSize, CmdPrio, Depth, Direction, Distribution, Flow, Job, Latencies,
     LatencyTarget, Logs, PerDirection, Rw, Strided, ThinkTime, Verify, Zones, longest,
@@ -19,6 +19,7 @@ use blkmq_terminal::UsageError;
 use blkmq_terminal::units::{self, KbBase, TimeUnit};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 /// The options of a job read so far. Fields of the job that depend on several options are computed in
 /// [`finish`](Self::finish), so that the order of the options does not matter.
@@ -26,26 +27,16 @@ use std::ops::RangeInclusive;
 pub struct JobDraft {
     /// The fields that an option fills in directly.
     pub job: Job,
+    /// The names of the options that have been given.
+    pub given: Vec<&'static str>,
     /// `kb_base`.
     pub base: KbBase,
     /// `bsrange`, which as in fio overrides `bs` in any order.
     pub bsrange: PerDirection<Option<BlockSize>>,
     /// `bssplit`, which as in fio overrides `bs` and `bsrange` in any order.
     pub bssplit: PerDirection<Option<BlockSize>>,
-    /// `iodepth`.
-    pub iodepth: u32,
-    /// `iodepth_low`.
-    pub low: Option<u32>,
-    /// `iodepth_batch_submit`.
-    pub batch_submit: Option<u32>,
-    /// `iodepth_batch_complete_min`.
-    pub complete_min: Option<u32>,
-    /// `iodepth_batch_complete_max`.
-    pub complete_max: Option<u32>,
-    /// `thinktime`.
-    pub thinktime: Nanos,
-    /// `thinktime_blocks`.
-    pub thinktime_blocks: u32,
+    /// `thinktime` and `thinktime_blocks`; without a pause there is none.
+    pub thinktime: ThinkTime,
     /// `fsync_on_close`, in addition to `end_fsync`.
     pub fsync_on_close: bool,
     /// `prioclass`.
@@ -54,89 +45,72 @@ pub struct JobDraft {
     pub prio: Option<u16>,
     /// `cmdprio_percentage` and its companions.
     pub cmdprio: CmdPrioDraft,
-    /// `latency_target`; 0 for none.
-    pub latency_target: Nanos,
-    /// `latency_window`, `latency_percentile` and `latency_run`.
+    /// `latency_target` and its companions; a target of 0 is none.
     pub latency: LatencyTarget,
     /// `flow` and its companions; a weight of 0 disables it.
     pub flow: Flow,
-    /// `zonemode` and its companions.
-    pub zones: ZoneDraft,
+    /// `zonemode=strided`.
+    pub is_strided: bool,
+    /// `zonesize` and its companions, in bytes; 0 for none.
+    pub zones: Strided,
     /// `gtod_reduce`.
     pub gtod_reduce: bool,
     /// `filename`, `ioengine` and their companions.
     pub files: FileDraft,
-    /// `cpus_allowed` and its policy.
-    pub cpus: CpusDraft,
-    /// `verify` and its companions.
-    pub verify: VerifyDraft,
+    /// `cpus_allowed` or `cpumask`.
+    pub cpus: Option<Cpus>,
+    /// `cpus_allowed_policy=split`.
+    pub splits_cpus: bool,
+    /// `verify`; 0 disables it.
+    pub method: Option<Method>,
+    /// The companions of `verify`.
+    pub verify: Verify,
     /// `read_iolog` and its companions.
     pub iolog: IologDraft,
     /// `random_generator=lfsr`.
     pub lfsr: bool,
     /// A block size was written in KiB, MiB or GiB.
     pub says_kib: bool,
-    /// Whether any option about the workload has been given.
-    pub touched: bool,
-}
-
-/// `cpus_allowed` and its policy.
-#[derive(Clone, Debug, Default)]
-pub struct CpusDraft {
-    /// `cpus_allowed` or `cpumask`.
-    pub list: Option<Cpus>,
-    /// `cpus_allowed_policy=split`.
-    pub is_split: bool,
-}
-
-impl CpusDraft {
-    /// The CPUs, if any were given.
-    pub fn finish(&self) -> Option<Cpus> {
-        self.list.clone().map(|cpus| Cpus { is_split: self.is_split, ..cpus })
-    }
 }
 
 impl Default for JobDraft {
     fn default() -> Self {
+        // 0 means iodepth.
+        let depth = Depth { low: 0, ..Depth::default() };
+        let (target, window) = (Nanos::ZERO, Nanos::ZERO);
         Self {
-            job: Job::default(),
+            job: Job { depth, ..Job::default() },
+            given: Vec::new(),
             base: KbBase::Binary,
             bsrange: PerDirection::default(),
             bssplit: PerDirection::default(),
-            iodepth: 1,
-            low: None,
-            batch_submit: None,
-            complete_min: None,
-            complete_max: None,
-            thinktime: Nanos::ZERO,
-            thinktime_blocks: 1,
+            thinktime: ThinkTime { pause: Nanos::ZERO, blocks: 1 },
             fsync_on_close: false,
             prioclass: None,
             prio: None,
             cmdprio: CmdPrioDraft::default(),
-            latency_target: Nanos::ZERO,
-            latency: LatencyTarget {
-                target: Nanos::ZERO,
-                window: Nanos::ZERO,
-                percentile: 100.0,
-                run: false,
-            },
+            latency: LatencyTarget { target, window, percentile: 100.0, run: false },
             flow: Flow { weight: 0, id: 0, sleep: Nanos::ZERO },
-            zones: ZoneDraft::default(),
+            is_strided: false,
+            zones: Strided { size: 0, range: 0, skip: 0 },
             gtod_reduce: false,
             files: FileDraft::default(),
-            cpus: CpusDraft::default(),
-            verify: VerifyDraft::default(),
+            cpus: None,
+            splits_cpus: false,
+            method: None,
+            verify: Verify::new(Method::Null),
             iolog: IologDraft::default(),
             lfsr: false,
             says_kib: false,
-            touched: false,
         }
     }
 }
 
+/// A job, its files, and the CPUs that its threads are bound to.
+type Finished = (Job, FileDraft, Option<Cpus>);
+
 impl JobDraft {
-    /// Builds the job `name` with number `index`, and its file. Appends every adjustment to `notes`.
+    /// Builds the job `name` with number `index`. Appends every adjustment to `notes`.
     ///
     /// # Errors
     /// If the options contradict each other.
@@ -145,89 +119,78 @@ impl JobDraft {
         name: &str,
         index: usize,
         notes: &mut Vec<String>,
-    ) -> Result<(Job, FileDraft), UsageError> {
+    ) -> Result<Finished, UsageError> {
         self.files.job = name.into();
-        if let Some(engine) = self.files.engine.filter(|it| it.is_synchronous && self.iodepth > 1) {
-            let (engine, depth) = (engine.name, self.iodepth);
-            notes.push(format!(
-                "job '{name}': ioengine={engine} has one I/O in flight: iodepth={depth} is cut to 1, as in fio"
-            ));
-            self.iodepth = 1;
-        }
-        if self.files.engine.is_some_and(|it| it.is_synchronous) {
+        if let Some(engine) = self.files.engine.filter(|it| it.is_synchronous) {
+            let iodepth = &mut self.job.depth.iodepth;
+            if *iodepth > 1 {
+                notes.push(format!(
+                    "ioengine={} has one I/O in flight: iodepth={iodepth} is cut to 1, as in fio",
+                    engine.name
+                ));
+                *iodepth = 1;
+            }
             // As in fio: the one call that does the I/O is all completion.
             self.job.latencies.slat = false;
         }
-        let depth = self.depth(name, notes);
-        let mut job = Job { name: name.into(), index: index as u32, depth, ..self.job };
+        let depth = depth(self.job.depth, notes);
+        let mut job = Job { name: name.into(), index: index as u32, depth, ..self.job.clone() };
         job.end_fsync |= self.fsync_on_close;
+        job.direct = self.files.direct == Some(true);
         for direction in Direction::ALL {
-            let lengths = self.bssplit[direction].as_ref().or(self.bsrange[direction].as_ref());
-            if let Some(lengths) = lengths {
-                job.bs[direction] = lengths.clone();
-            }
+            let lengths = self.bssplit[direction].take().or(self.bsrange[direction].take());
+            job.bs[direction] = lengths.unwrap_or_else(|| job.bs[direction].clone());
         }
-        let is_direct = self.files.direct == Some(true)
-            && self.files.engine.is_none_or(|engine| engine.is_storage);
         let kib = if self.says_kib && self.base == KbBase::Binary {
             "; kib is 1000 bytes, as in fio, and k is 1024"
         } else {
             ""
         };
+        let is_direct = job.direct && self.files.engine.is_none_or(|engine| engine.is_storage);
         whole_sectors(&mut job, is_direct, kib, notes)?;
-        job.thinktime = (self.thinktime > Nanos::ZERO)
-            .then_some(ThinkTime { pause: self.thinktime, blocks: self.thinktime_blocks });
+        job.thinktime = Some(self.thinktime).filter(|it| it.pause > Nanos::ZERO);
         job.prio = prio(self.prioclass, self.prio);
-        let target = self.latency_target;
-        job.latency_target =
-            (target > Nanos::ZERO).then_some(LatencyTarget { target, ..self.latency });
+        job.latency_target = Some(self.latency).filter(|it| it.target > Nanos::ZERO);
         job.flow = Some(self.flow).filter(|flow| flow.weight > 0);
-        job.strided = self.zones.finish().map_err(|e| e.at(format!("job '{name}'")))?;
-        job.cmdprio = self.cmdprio.finish(name, notes)?;
+        job.strided = self.strided()?;
+        job.cmdprio = self.cmdprio(notes)?;
         if self.gtod_reduce {
             job.latencies = Latencies::NONE;
         }
-        job.verify = self.verify.finish(name, job.rw, notes);
-        self.iolog.finish(&mut job, notes).map_err(|e| e.at(format!("job '{name}'")))?;
+        job.verify = self.verify(notes);
+        self.iolog.finish(&mut job, notes)?;
         whole_blocks(&mut job, notes);
         if self.lfsr && job.norandommap && has_one_size(&job) {
             // fio's register visits all blocks.
             job.norandommap = false;
-            notes.push(format!(
-                "job '{name}': random_generator=lfsr: each block comes once in a pass, as in fio, so norandommap has no effect"
-            ));
+            notes.push(
+                "random_generator=lfsr: each block comes once in a pass, as in fio, so norandommap has no effect".into(),
+            );
         }
         self.files.bound(&mut job);
-        job.logs = finish_logs(job.logs, name).map_err(|e| e.at(format!("job '{name}'")))?;
-        idle_logs(&job, notes);
-        let refuse = |e: blkmq_lab::workload::JobError| UsageError::new(e.to_string());
-        job.validate().map_err(|e| refuse(e).at(format!("job '{name}'")))?;
-        Ok((job, self.files))
+        finish_logs(&mut job, notes)?;
+        job.validate().map_err(|e| UsageError::new(e.to_string()))?;
+        let is_split = self.splits_cpus;
+        Ok((job, self.files, self.cpus.map(|cpus| Cpus { is_split, ..cpus })))
     }
+}
 
-    /// Applies fio's rules: 0 means iodepth where fio says so, and no value exceeds iodepth.
-    fn depth(&self, name: &str, notes: &mut Vec<String>) -> Depth {
-        let iodepth = self.iodepth;
-        let mut cut = |option: &str, count: u32| {
-            if count > iodepth {
-                notes.push(format!("job '{name}': {option}={count} is cut to iodepth={iodepth}"));
-            }
-            count.min(iodepth)
-        };
-        let or_full = |count: u32| if count == 0 { iodepth } else { count };
-        let low = cut("iodepth_low", or_full(self.low.unwrap_or(0)));
-        let submit = or_full(self.batch_submit.unwrap_or(1));
-        let batch_submit = cut("iodepth_batch_submit", submit);
-        let min = cut("iodepth_batch_complete_min", self.complete_min.unwrap_or(1));
-        let max = cut("iodepth_batch_complete_max", self.complete_max.unwrap_or(1));
-        Depth {
-            iodepth,
-            low,
-            batch_submit,
-            batch_complete_min: min,
-            batch_complete_max: max.max(min).max(1),
+/// Applies fio's rules: 0 means iodepth where fio says so, and no value exceeds iodepth.
+fn depth(given: Depth, notes: &mut Vec<String>) -> Depth {
+    let Depth { iodepth, low, batch_submit, batch_complete_min, batch_complete_max } = given;
+    let mut cut = |option: &str, count: u32| {
+        if count > iodepth {
+            notes.push(format!("{option}={count} is cut to iodepth={iodepth}"));
         }
-    }
+        count.min(iodepth)
+    };
+    let or_full = |count: u32| if count == 0 { iodepth } else { count };
+    let low = cut("iodepth_low", or_full(low));
+    let batch_submit = cut("iodepth_batch_submit", or_full(batch_submit));
+    let batch_complete_min = cut("iodepth_batch_complete_min", batch_complete_min);
+    let max = cut("iodepth_batch_complete_max", batch_complete_max);
+    let batch_complete_max = max.max(batch_complete_min).max(1);
+    Depth { iodepth, low, batch_submit, batch_complete_min, batch_complete_max }
 }
 
 /// Rounds block sizes and alignments up to whole sectors, with a note. `kib` formats sizes. In fio, direct I/O of such
@@ -247,31 +210,32 @@ fn whole_sectors(
             BlockSize::Range { .. } => "bsrange",
             BlockSize::Split(_) => "bssplit",
         };
-        let grid = job.blockalign[direction].map(to_sectors);
-        let grids = job.blockalign[direction].zip(grid);
-        let sizes = (format!("{name}={}", job.bs[direction]), size.to_string());
-        let grids = grids.map(|(given, grid)| (format!("blockalign={given}"), grid.to_string()));
-        let changes = [Some(sizes), grids].into_iter().flatten();
-        let new =
-            changes.filter(|(given, whole)| !given.ends_with(&format!("={whole}")) && is_used);
-        odd.extend(new);
-        (job.bs[direction], job.blockalign[direction]) = (size, grid);
+        let mut add = |name: &str, given: String, whole: String| {
+            if is_used && given != whole {
+                odd.push((format!("{name}={given}"), whole));
+            }
+        };
+        add(name, job.bs[direction].to_string(), size.to_string());
+        job.bs[direction] = size;
+        if let Some(grid) = &mut job.blockalign[direction] {
+            let whole = to_sectors(*grid);
+            add("blockalign", grid.to_string(), whole.to_string());
+            *grid = whole;
+        }
     }
     odd.dedup();
-    let name = &job.name;
     if let (Some((given, whole)), true) = (odd.first(), is_direct) {
-        let text = format!(
+        return Err(UsageError::new(format!(
             "{given}: no whole sectors, which direct=1 needs, as in fio; accepted: multiples of 512, such as {whole}, or \
              direct=0"
-        );
-        return Err(UsageError::new(text).at(format!("job '{name}'")));
+        )));
     }
-    for (given, whole) in odd {
-        notes.push(format!(
-            "job '{name}': {given} is rounded up to {whole}, since I/O is in whole sectors; bytes and rates are those of \
-             the longer I/Os{kib}"
-        ));
-    }
+    notes.extend(odd.into_iter().map(|(given, whole)| {
+        format!(
+            "{given} is rounded up to {whole}, since I/O is in whole sectors; bytes and rates are those of the longer \
+             I/Os{kib}"
+        )
+    }));
     Ok(())
 }
 
@@ -295,17 +259,30 @@ fn whole_blocks(job: &mut Job, notes: &mut Vec<String>) {
     } else {
         return;
     };
-    notes.push(format!("job '{}': verify_interval={interval}: {effect}", job.name));
+    notes.push(format!("verify_interval={interval}: {effect}"));
     if let Some(verify) = &mut job.verify {
         verify.interval = blocks;
     }
 }
 
-/// Appends log options without effect to `notes`.
-fn idle_logs(job: &Job, notes: &mut Vec<String>) {
+/// Names logs without a prefix after their job. Appends log options without effect to `notes`.
+///
+/// # Errors
+/// If a prefix cannot begin a file name.
+fn finish_logs(job: &mut Job, notes: &mut Vec<String>) -> Result<(), UsageError> {
+    let Logs { bw, iops, lat, hist, io, .. } = &mut job.logs;
+    for prefix in [bw, iops, lat, hist, io].into_iter().flatten() {
+        if prefix.is_empty() {
+            prefix.clone_from(&job.name);
+        }
+        if prefix.ends_with('/') {
+            let text = format!("log {prefix}: a folder; accepted: what names of files begin with");
+            return Err(UsageError::new(text));
+        }
+    }
     let logs = &job.logs;
     let default = Logs { bw: None, iops: None, lat: None, hist: None, io: None, ..logs.clone() };
-    let mut note = |what: &str| notes.push(format!("job '{}': {what}", job.name));
+    let mut note = |what: &str| notes.push(what.into());
     if !logs.any() && default != Logs::default() {
         note("options of logs: no effect without write_bw_log or one of its like");
     }
@@ -315,6 +292,7 @@ fn idle_logs(job: &Job, notes: &mut Vec<String>) {
     if logs.hist.is_some() && logs.hist_window == Nanos::ZERO {
         note("write_hist_log: empty without log_hist_msec");
     }
+    Ok(())
 }
 
 /// A level without a class is best-effort, since class 0 has no levels.
@@ -368,38 +346,47 @@ pub fn cmdprio_split(value: Value<'_>) -> Result<Vec<Entry>, UsageError> {
     value.text.split(':').map(entry).collect()
 }
 
-impl CmdPrioDraft {
-    /// The priorities of the job `name`. As in fio, the default is the highest priority, and trims have none. Appends
+/// The companions of `verify`.
+const OF_VERIFY: [&str; 8] = [
+    "verify_pattern",
+    "verify_interval",
+    "do_verify",
+    "verify_fatal",
+    "verify_backlog",
+    "verify_only",
+    "verify_state_save",
+    "verify_state_load",
+];
+
+impl JobDraft {
+    fn is_given(&self, option: &str) -> bool {
+        self.given.iter().any(|given| *given == option)
+    }
+
+    /// The priorities of some I/Os. As in fio, the default is the highest priority, and trims have none. Appends
     /// options without effect to `notes`.
     ///
     /// # Errors
     /// If the options contradict each other.
-    pub fn finish(
-        self,
-        name: &str,
-        notes: &mut Vec<String>,
-    ) -> Result<PerDirection<CmdPrio>, UsageError> {
-        let given = |direction| {
-            let (share, split) = (&self.percentage[direction], &self.split[direction]);
-            (share.is_some_and(|share| share > 0), split.is_some())
-        };
-        let any = Direction::ALL.map(given);
-        if any.iter().any(|(share, _)| *share) && any.iter().any(|(_, split)| *split) {
+    fn cmdprio(&self, notes: &mut Vec<String>) -> Result<PerDirection<CmdPrio>, UsageError> {
+        let CmdPrioDraft { percentage, class, level, split } = &self.cmdprio;
+        let has_share = percentage.iter().any(|(_, share)| share.is_some_and(|share| share > 0));
+        let has_split = split.iter().any(|(_, split)| split.is_some());
+        if has_share && has_split {
             let text = "cmdprio_percentage and cmdprio_bssplit; accepted: one of the two";
-            return Err(UsageError::new(text).at(format!("job '{name}'")));
+            return Err(UsageError::new(text));
         }
-        let own = Direction::ALL.iter();
-        let own = own.filter(|d| self.class[**d].is_some() || self.level[**d].is_some()).count();
-        if own > 0 && any.iter().all(|(share, split)| !share && !split) {
-            notes.push(format!(
-                "job '{name}': cmdprio_class, cmdprio: no effect without cmdprio_percentage or cmdprio_bssplit"
-            ));
+        let has_own = self.is_given("cmdprio_class") || self.is_given("cmdprio");
+        if has_own && !has_share && !has_split {
+            let text =
+                "cmdprio_class, cmdprio: no effect without cmdprio_percentage or cmdprio_bssplit";
+            notes.push(text.into());
         }
         let mut all = PerDirection::default();
         for direction in [Direction::Read, Direction::Write] {
-            let class = self.class[direction].unwrap_or(1);
-            let usual = prio(Some(class), Some(self.level[direction].unwrap_or(0)));
-            all[direction] = match (self.percentage[direction], &self.split[direction]) {
+            let class = class[direction].unwrap_or(1);
+            let usual = prio(Some(class), Some(level[direction].unwrap_or(0)));
+            all[direction] = match (percentage[direction], &split[direction]) {
                 (_, Some(entries)) => {
                     let entry = |(len, share, prio): &Entry| (*len, *share, prio.unwrap_or(usual));
                     CmdPrio::Split(entries.iter().map(entry).collect())
@@ -410,139 +397,55 @@ impl CmdPrioDraft {
         }
         Ok(all)
     }
-}
 
-/// `verify` and its companions; `None` for an option that was not given.
-#[derive(Clone, Debug, Default)]
-pub struct VerifyDraft {
-    /// `verify`; 0 disables it.
-    pub method: Option<Method>,
-    /// `verify_pattern`.
-    pub pattern: Option<Pattern>,
-    /// `verify_interval`.
-    pub interval: Option<u32>,
-    /// `do_verify`.
-    pub do_verify: Option<bool>,
-    /// `verify_fatal`.
-    pub fatal: Option<bool>,
-    /// `verify_backlog`.
-    pub backlog: Option<u32>,
-    /// `verify_only`.
-    pub only: Option<bool>,
-    /// `verify_state_save`.
-    pub state_save: Option<bool>,
-    /// `verify_state_load`.
-    pub state_load: Option<bool>,
-}
-
-impl VerifyDraft {
-    /// The verification of the job `name` with direction `rw`. Appends options without effect to `notes`.
-    pub fn finish(self, name: &str, rw: Rw, notes: &mut Vec<String>) -> Option<Verify> {
+    /// The verification of the job. Appends options without effect to `notes`.
+    fn verify(&self, notes: &mut Vec<String>) -> Option<Verify> {
         let mut idle = |options: &[&str], why: &str| {
+            let options = options.iter().copied().filter(|option| self.is_given(option));
+            let options = Vec::from_iter(options).join(", ");
             if !options.is_empty() {
-                let options = options.join(", ");
-                notes.push(format!("job '{name}': {options}: no effect {why}"));
+                notes.push(format!("{options}: no effect {why}"));
             }
         };
-        let given = [
-            ("verify_pattern", self.pattern.is_some()),
-            ("verify_interval", self.interval.is_some()),
-            ("do_verify", self.do_verify.is_some()),
-            ("verify_fatal", self.fatal.is_some()),
-            ("verify_backlog", self.backlog.is_some()),
-            ("verify_only", self.only.is_some()),
-            ("verify_state_save", self.state_save.is_some()),
-            ("verify_state_load", self.state_load.is_some()),
-        ];
-        let among = |names: &[&str]| {
-            let both = given.iter().filter(|(name, given)| *given && names.contains(name));
-            Vec::from_iter(both.map(|(name, _)| *name))
-        };
         let Some(method) = self.method else {
-            idle(&among(&given.map(|(name, _)| name)), "without verify");
+            idle(&OF_VERIFY, "without verify");
             return None;
         };
-        let do_verify = self.do_verify.unwrap_or(true);
-        let mut backlog = self.backlog.unwrap_or(0);
-        let reads = matches!(rw, Rw::Read | Rw::RandRead);
-        if reads {
+        let mut verify = Verify { method, ..self.verify.clone() };
+        if matches!(self.job.rw, Rw::Read | Rw::RandRead) {
             let why = "on a job that only reads: it checks all that it reads";
-            idle(&among(&["do_verify", "verify_backlog", "verify_state_save"]), why);
-        } else if self.only == Some(true) {
-            idle(&among(&["verify_backlog"]), "with verify_only: nothing is written");
-            backlog = 0;
-        } else if !do_verify {
-            idle(&among(&["verify_backlog"]), "with do_verify=0: nothing is read back");
+            idle(&["do_verify", "verify_backlog", "verify_state_save"], why);
+            verify.state_save = false;
+        } else if verify.only {
+            idle(&["verify_backlog"], "with verify_only: nothing is written");
+            verify.backlog = 0;
+        } else if !verify.do_verify {
+            idle(&["verify_backlog"], "with do_verify=0: nothing is read back");
         }
         if method == Method::Null {
             let why = "with verify=null: contents are not looked at";
-            idle(&among(&["verify_pattern", "verify_fatal"]), why);
+            idle(&["verify_pattern", "verify_fatal"], why);
         }
-        Some(Verify {
-            method,
-            pattern: self.pattern,
-            interval: self.interval,
-            do_verify,
-            fatal: self.fatal.unwrap_or(false),
-            backlog,
-            only: self.only.unwrap_or(false),
-            state_save: self.state_save.unwrap_or(false) && !reads,
-            state_load: self.state_load.unwrap_or(false),
-        })
+        Some(verify)
     }
-}
 
-/// `zonemode` and its companions.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ZoneDraft {
-    /// `zonemode=strided`.
-    pub strided: bool,
-    /// `zonesize`, in bytes; 0 for none.
-    pub size: u64,
-    /// `zonerange`, in bytes; 0 is `zonesize`.
-    pub range: u64,
-    /// `zoneskip`, in bytes.
-    pub skip: u64,
-}
-
-impl ZoneDraft {
     /// The zones, if the job has any. As in fio, `zonesize` and `zonemode` require each other.
     ///
     /// # Errors
     /// If they contradict each other.
-    pub fn finish(self) -> Result<Option<Strided>, UsageError> {
-        let Self { strided, size, range, skip } = self;
-        let refuse = |text: &str| Err(UsageError::new(text));
-        match (strided, size) {
-            (true, 0) => refuse("zonemode=strided without zonesize; accepted: both"),
-            (true, size) => {
-                let range = if range == 0 { size } else { range };
-                Ok(Some(Strided { size, range, skip }))
-            }
+    fn strided(&self) -> Result<Option<Strided>, UsageError> {
+        let Strided { size, range, skip } = self.zones;
+        match (self.is_strided, size) {
+            (true, 0) => Err("zonemode=strided without zonesize; accepted: both"),
+            (true, _) if range == 0 => Ok(Some(Strided { range: size, ..self.zones })),
+            (true, _) => Ok(Some(self.zones)),
             (false, 0) if range == 0 && skip == 0 => Ok(None),
             (false, _) => {
-                refuse("zonesize, zonerange, zoneskip; accepted with them: zonemode=strided")
+                Err("zonesize, zonerange, zoneskip; accepted with them: zonemode=strided")
             }
         }
+        .map_err(UsageError::new)
     }
-}
-
-/// The logs of the job `name`, checked as a whole.
-///
-/// # Errors
-/// If a prefix cannot begin a file name.
-fn finish_logs(mut logs: Logs, name: &str) -> Result<Logs, UsageError> {
-    let Logs { bw, iops, lat, hist, io, .. } = &mut logs;
-    for prefix in [bw, iops, lat, hist, io].into_iter().flatten() {
-        if prefix.is_empty() {
-            *prefix = name.into();
-        }
-        if prefix.ends_with('/') {
-            let text = format!("log {prefix}: a folder; accepted: what names of files begin with");
-            return Err(UsageError::new(text));
-        }
-    }
-    Ok(logs)
 }
 
 /// A value and the meaning of `k` in it.
@@ -554,7 +457,33 @@ pub struct Value<'a> {
     pub base: KbBase,
 }
 
-type Parsed<T> = Result<T, UsageError>;
+/// A value that was read.
+pub type Parsed<T> = Result<T, UsageError>;
+
+/// Keeps `value` in `place`.
+pub fn put<T, P: From<T>>(place: &mut P, value: Parsed<T>) -> Parsed<()> {
+    *place = value?.into();
+    Ok(())
+}
+
+/// Keeps the values of the directions that have one.
+pub fn put_each<T, P: From<T>>(
+    places: &mut PerDirection<P>,
+    values: Parsed<PerDirection<Option<T>>>,
+) -> Parsed<()> {
+    let mut values = values?;
+    for direction in Direction::ALL {
+        if let Some(value) = values[direction].take() {
+            places[direction] = value.into();
+        }
+    }
+    Ok(())
+}
+
+/// `value`, or `None` for 0.
+pub fn unless_zero<T: Default + PartialEq>(value: Parsed<T>) -> Parsed<Option<T>> {
+    value.map(|value| Some(value).filter(|value| *value != T::default()))
+}
 
 impl<'a> Value<'a> {
     /// A boolean.
@@ -566,6 +495,11 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The opposite of a boolean.
+    pub fn opposite(self) -> Parsed<bool> {
+        self.flag().map(|is_set| !is_set)
+    }
+
     /// A number in a range.
     pub fn count<T>(self, range: RangeInclusive<T>) -> Parsed<T>
     where
@@ -574,16 +508,31 @@ impl<'a> Value<'a> {
         units::count(self.text, range, self.base)
     }
 
-    /// A time; a number without a unit is in `default`.
-    pub fn time(self, default: TimeUnit) -> Parsed<Nanos> {
-        units::time(self.text, default)
+    /// A time, in seconds unless a unit is given.
+    pub fn seconds(self) -> Parsed<Nanos> {
+        units::time(self.text, TimeUnit::Seconds)
+    }
+
+    /// A time, in microseconds unless a unit is given.
+    pub fn micros(self) -> Parsed<Nanos> {
+        units::time(self.text, TimeUnit::Micros)
+    }
+
+    /// Bytes.
+    pub fn bytes(self) -> Parsed<u64> {
+        units::bytes(self.text, self.base)
+    }
+
+    /// A percentage.
+    pub fn percent(self) -> Parsed<u8> {
+        units::percent(self.text)
     }
 
     /// Bytes, or a share of the device.
     pub fn amount(self) -> Parsed<Amount> {
         match self.text.strip_suffix('%') {
             Some(share) => units::percent(share).map(Amount::Percent),
-            None => units::bytes(self.text, self.base).map(Amount::Bytes),
+            None => self.bytes().map(Amount::Bytes),
         }
     }
 
@@ -592,13 +541,29 @@ impl<'a> Value<'a> {
         T::from_word(self.text)
     }
 
+    /// The member that one of `words` stands for.
+    pub fn word<T: Copy>(self, words: &[(T, &str)], accepted: &str) -> Parsed<T> {
+        let found = words.iter().find(|(_, word)| *word == self.text).map(|(member, _)| *member);
+        found.ok_or_else(|| UsageError::new(format!("accepted: {accepted}")))
+    }
+
     /// A text that is not empty.
-    pub fn non_empty(self, what: &str) -> Parsed<&'a str> {
+    pub fn non_empty(self, what: &str) -> Parsed<String> {
         if self.text.is_empty() {
             Err(UsageError::new(format!("no value; accepted: {what}")))
         } else {
-            Ok(self.text)
+            Ok(self.text.into())
         }
+    }
+
+    /// The path of a file.
+    pub fn path(self) -> Parsed<PathBuf> {
+        self.non_empty("the path of a file").map(PathBuf::from)
+    }
+
+    /// The values between commas.
+    pub fn list(self) -> impl Iterator<Item = Self> {
+        self.text.split(',').map(move |text| Self { text: text.trim(), ..self })
     }
 
     /// Parses fio's `r,w,t`: a value also applies to the directions after it, an empty position leaves its direction
@@ -607,23 +572,37 @@ impl<'a> Value<'a> {
         self,
         read: impl Fn(Self) -> Parsed<T>,
     ) -> Parsed<PerDirection<Option<T>>> {
-        let parts = Vec::from_iter(self.text.split(',').map(str::trim));
-        if parts.len() > 3 || parts.iter().all(|part| part.is_empty()) {
+        let parts = Vec::from_iter(self.list());
+        if parts.len() > 3 || parts.iter().all(|part| part.text.is_empty()) {
             let accepted = "accepted: up to three values, for reads, writes and trims: r,w,t";
             return Err(UsageError::new(accepted));
         }
-        let mut values: [Option<T>; 3] = [None, None, None];
-        for (at, part) in parts.iter().enumerate() {
-            if !part.is_empty() {
-                values[at] = Some(read(Self { text: part, ..self })?);
+        let mut values: PerDirection<Option<T>> = PerDirection::default();
+        let mut last = None;
+        for (at, direction) in Direction::ALL.into_iter().enumerate() {
+            if let Some(part) = parts.get(at) {
+                last = if part.text.is_empty() { None } else { Some(read(*part)?) };
             }
+            values[direction].clone_from(&last);
         }
-        let last = parts.len() - 1;
-        for at in parts.len()..3 {
-            values[at] = values[last].clone();
+        Ok(values)
+    }
+
+    /// Limits by direction; 0 is none.
+    pub fn limits<T: Clone + Default + PartialEq>(
+        self,
+        read: impl Fn(Self) -> Parsed<T>,
+    ) -> Parsed<PerDirection<Option<T>>> {
+        let mut limits = self.directions(read)?;
+        for direction in Direction::ALL {
+            limits[direction] = limits[direction].take().filter(|limit| *limit != T::default());
         }
-        let [reads, writes, trims] = values;
-        Ok(PerDirection::new(reads, writes, trims))
+        Ok(limits)
+    }
+
+    /// Rates by direction; 0 is fio's "unlimited".
+    pub fn rates(self) -> Parsed<PerDirection<Option<u64>>> {
+        self.limits(|value| value.count(0..=u64::MAX))
     }
 }
 
@@ -787,15 +766,6 @@ pub fn block_sizes(value: Value<'_>) -> Result<BlockSize, UsageError> {
         (bs, share)
     });
     Ok(BlockSize::Split(filled.collect()))
-}
-
-/// Rates by direction; 0 is fio's "unlimited".
-pub fn rates(value: Value<'_>) -> Result<PerDirection<Option<u64>>, UsageError> {
-    let mut rates = value.directions(|value| value.count(0..=u64::MAX))?;
-    for direction in Direction::ALL {
-        rates[direction] = rates[direction].filter(|rate| *rate > 0);
-    }
-    Ok(rates)
 }
 
 /// `percentile_list`, in ascending order.

@@ -23,7 +23,7 @@ use blkmq_terminal::page::Page;
 use blkmq_terminal::units::KbBase;
 use clap::builder::ValueHint;
 use clap::{Arg, ArgAction, Command};
-use job_draft::{JobDraft, Value};
+use job_draft::{JobDraft, Value, put};
 use options::{Group, Kind, Meaning, Opt};
 use run_draft::RunDraft;
 use sections::{Section, Setting};
@@ -86,7 +86,7 @@ fn plan(sections: &[Section], args: &[String], time: Time) -> Result<Plan, Usage
         let Some(name) = section.job() else {
             apply(section, &mut globals, &mut run, &mut faults);
             for pair in written(section) {
-                Written::add(&mut run.written.globals, pair);
+                Written::add(&mut run.plan.written.globals, pair);
             }
             if file == 0 {
                 everywhere = globals.clone();
@@ -95,7 +95,7 @@ fn plan(sections: &[Section], args: &[String], time: Time) -> Result<Plan, Usage
         };
         let mut draft = globals.clone();
         apply(section, &mut draft, &mut run, &mut faults);
-        run.written.jobs.push(written(section));
+        run.plan.written.jobs.push(written(section));
         // As in fio, the jobs of a second file wait for those of the first.
         draft.job.stonewall |= file > 1 && last_job_file.is_some_and(|last| last != file);
         last_job_file = Some(file);
@@ -106,11 +106,11 @@ fn plan(sections: &[Section], args: &[String], time: Time) -> Result<Plan, Usage
     if let Some(all) = UsageError::all(faults) {
         return Err(all);
     }
-    if jobs.is_empty() && everywhere.touched {
+    if jobs.is_empty() && !everywhere.given.is_empty() {
         // No job has its own options.
         let name = [("name".to_owned(), UNNAMED.to_owned())].into_iter();
-        let options = name.chain(std::mem::take(&mut run.written.globals)).collect();
-        run.written.jobs.push(options);
+        let options = name.chain(std::mem::take(&mut run.plan.written.globals)).collect();
+        run.plan.written.jobs.push(options);
         finish(everywhere, UNNAMED, &mut jobs, &mut run)?;
     }
     run.finish(jobs, args)
@@ -123,17 +123,20 @@ fn finish(
     jobs: &mut Vec<Job>,
     run: &mut RunDraft,
 ) -> Result<(), UsageError> {
-    if let Some(awaited) = &draft.job.wait_for
-        && jobs.iter().all(|job| job.name != *awaited)
-    {
-        let text =
-            format!("wait_for={awaited}: no earlier job has this name; accepted: one that has");
-        return Err(UsageError::new(text).at(format!("job '{name}'")));
-    }
-    run.cpus.push(draft.cpus.finish());
-    let (job, files) = draft.finish(name, jobs.len(), &mut run.notes)?;
+    let mut notes = Vec::new();
+    let finished = match &draft.job.wait_for {
+        Some(awaited) if jobs.iter().all(|job| job.name != *awaited) => {
+            let text =
+                format!("wait_for={awaited}: no earlier job has this name; accepted: one that has");
+            Err(UsageError::new(text))
+        }
+        _ => draft.finish(name, jobs.len(), &mut notes),
+    };
+    let (job, files, cpus) = finished.map_err(|e| e.at(format!("job '{name}'")))?;
     jobs.push(job);
     run.files.push(files);
+    run.plan.cpus.push(cpus);
+    run.plan.notes.extend(notes.into_iter().map(|note| format!("job '{name}': {note}")));
     Ok(())
 }
 
@@ -152,13 +155,16 @@ fn apply(section: &Section, job: &mut JobDraft, run: &mut RunDraft, faults: &mut
     }
 }
 
+/// Options that describe the run in reports.
+const DESCRIBING: [&str; 3] = ["description", "filename", "ioengine"];
+
 fn one(setting: &Setting, job: &mut JobDraft, run: &mut RunDraft) -> Result<(), UsageError> {
     let Some(option) = setting.option() else {
         let bare = Setting { value: None, ..setting.clone() };
         return Err(bare.refuse(options::unknown(&setting.name)));
     };
-    if let Meaning::Unsupported(why) = option.meaning {
-        if setting.value.as_deref().is_some_and(|value| options::is_default(option.name, value)) {
+    if let Meaning::Unsupported(why, defaults) = option.meaning {
+        if setting.value.as_deref().is_some_and(|value| defaults.contains(&value)) {
             return Ok(());
         }
         let text = format!("fio's, but not built: {why}; accepted: jobs without it");
@@ -169,31 +175,27 @@ fn one(setting: &Setting, job: &mut JobDraft, run: &mut RunDraft) -> Result<(), 
         Meaning::Structure if option.name == "name" => {
             Err(UsageError::new("no value; accepted: the name of a job"))
         }
-        Meaning::Structure | Meaning::Unsupported(_) => {
+        Meaning::Structure | Meaning::Unsupported(..) => {
             Err(UsageError::new("accepted on the command line only"))
         }
-        Meaning::Job(apply) => {
-            job.touched = true;
-            apply(job, value)
-        }
+        Meaning::Job(apply) => apply(job, value),
+        Meaning::Flag(place) => put(place(job), value.flag()),
         Meaning::Run(_) if option.name == "status_interval" && setting.is_in_file() => {
             Err(UsageError::new("accepted on the command line only, as in fio"))
         }
         Meaning::Run(apply) => apply(run, value),
-        Meaning::Described(apply) => {
-            job.touched = true;
-            push_new(&mut run.annotations, (option.name, value.text.to_owned()));
-            apply(job, value)
-        }
-        Meaning::Annotate => {
-            push_new(&mut run.annotations, (option.name, value.text.to_owned()));
-            Ok(())
-        }
+        Meaning::Annotate => Ok(()),
         Meaning::NoOp(why) => {
             push_new(&mut run.ignored, (option.name, why));
             Ok(())
         }
     };
+    if matches!(option.meaning, Meaning::Job(_) | Meaning::Flag(_)) {
+        job.given.push(option.name);
+    }
+    if DESCRIBING.contains(&option.name) {
+        push_new(&mut run.plan.annotations, (option.name, value.text.to_owned()));
+    }
     applied.map_err(|e| setting.refuse(e))
 }
 
@@ -337,23 +339,23 @@ pub fn definition(time: Time) -> Command {
     page.command(&notes(time))
         .override_usage(format!("blkmq {} {USAGE}", page.name))
         .arg(files)
-        .args(options::all().filter(|option| is_offered(option, time)).map(arg))
+        .args(options::grouped().filter(|offer| is_offered(offer, time)).map(arg))
 }
 
 /// Returns whether the option is accepted, with an effect or without.
-fn is_offered(option: &Opt, time: Time) -> bool {
-    let is_built = !matches!(option.meaning, Meaning::Unsupported(_));
-    is_built && (option.group != Group::Virtual || time != Time::Real)
+fn is_offered((group, option): &(Group, &Opt), time: Time) -> bool {
+    let is_built = !matches!(option.meaning, Meaning::Unsupported(..));
+    is_built && (*group != Group::Virtual || time != Time::Real)
 }
 
-fn arg(option: &'static Opt) -> Arg {
+fn arg((group, option): (Group, &'static Opt)) -> Arg {
     let arg = Arg::new(option.name).long(option.name).visible_aliases(option.aliases);
     let arg = match option.kind {
         Kind::Flag => arg.action(ArgAction::SetTrue),
         Kind::Value => valued(arg, option.accepts),
         Kind::Optional => valued(arg, option.accepts).num_args(0..=1),
     };
-    let arg = arg.help(option.help).help_heading(option.group.heading());
+    let arg = arg.help(option.help).help_heading(group.heading());
     match option.meaning {
         // The notes list these by their reasons.
         Meaning::NoOp(why) => arg.help(why).hide(true),
@@ -382,7 +384,7 @@ fn notes(time: Time) -> String {
     });
     text.push_str("\nRefused, because it is not built:\n");
     reasons(&mut text, |meaning| match meaning {
-        Meaning::Unsupported(why) => Some(why),
+        Meaning::Unsupported(why, _) => Some(why),
         _ => None,
     });
     text

@@ -11,13 +11,12 @@
 use super::file_draft::{FileDraft, Names, Roster, Wanted, paths, stretches};
 use crate::devices;
 use crate::plan::{
-    AccessChoice, Cpus, DeviceChoice, Kept, Nomerges, PlacedFile, Plan, PumpChoice,
-    SchedulerChoice, ScopeChoice, StatsChoice, ThreadSpec, Time, TracePlan, Written, choices,
-    matrix_job, quote, repeats, thread_counts,
+    AccessChoice, DeviceChoice, PlacedFile, Plan, SchedulerChoice, ThreadSpec, Time, TracePlan,
+    choices, matrix_job, quote, repeats, thread_counts,
 };
 use crate::report::{Format, TerseVersion};
-use blkmq_core::{Nanos, SECTOR_SIZE};
-use blkmq_engine::{Access, DeviceDepth, GroupSpec, Modes};
+use blkmq_core::SECTOR_SIZE;
+use blkmq_engine::{Access, GroupSpec, Modes};
 use blkmq_lab::workload::verify::Method;
 use blkmq_lab::workload::{Amount, Direction, Job, Region};
 use blkmq_terminal::UsageError;
@@ -25,124 +24,31 @@ use std::fs::{FileType, Metadata};
 use std::io::ErrorKind;
 #[cfg(unix)]
 use std::path::Path;
-use std::path::PathBuf;
 
 /// Options that hold for all runs, wherever they are written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RunDraft {
-    /// The command, and `seed`.
-    pub time: Time,
-    /// `scheduler`.
-    pub schedulers: Vec<SchedulerChoice>,
+    /// The choices that an option fills in directly, and everything about the jobs that were read. No repetitions mean
+    /// the default number of them.
+    pub plan: Plan,
     /// `ioscheduler`.
     pub ioscheduler: Option<String>,
-    /// `group_stats`.
-    pub group_stats: StatsChoice,
-    /// `iostats`.
-    pub iostats: bool,
     /// `group`.
     pub groups: Vec<GroupSpec>,
     /// The engine and the file of each job.
     pub files: Vec<FileDraft>,
-    /// `device`.
-    pub devices: Vec<DeviceChoice>,
-    /// `threads`.
-    pub threads: Vec<u32>,
-    /// `access`.
-    pub access: Vec<AccessChoice>,
     /// `dispatch`, `insert`, `merge` and `kick`.
     pub modes: Modes,
-    /// `scope`.
-    pub scope: Option<ScopeChoice>,
-    /// `nomerges`.
-    pub nomerges: Nomerges,
-    /// `nr_requests`.
-    pub nr_requests: Option<u32>,
-    /// `device_depth`.
-    pub device_depth: DeviceDepth,
-    /// `pump`.
-    pub pump: PumpChoice,
-    /// `repeat`.
-    pub repeat: Option<u32>,
     /// `readonly`.
     pub readonly: bool,
-    /// `dry_run`.
-    pub dry_run: bool,
-    /// `output_format`.
-    pub format: Format,
-    /// Additional formats of `output_format`.
-    pub also: Vec<Format>,
     /// `terse_version`.
     pub terse: TerseVersion,
-    /// The CPUs of each job.
-    pub cpus: Vec<Option<Cpus>>,
-    /// `output`.
-    pub output: Option<PathBuf>,
-    /// `report`.
-    pub report: Option<PathBuf>,
     /// `trace`.
     pub trace: Option<String>,
     /// `trace_events`.
     pub trace_events: Option<usize>,
-    /// `elevator_log`.
-    pub elevator_log: Option<String>,
-    /// `disk_util`.
-    pub disk_util: bool,
-    /// `eta`: false for `never`.
-    pub eta: bool,
-    /// `status_interval`.
-    pub status_interval: Option<Nanos>,
-    /// The options of jobs as they were written.
-    pub written: Written,
-    /// Options that only describe the run, each value once.
-    pub annotations: Vec<(&'static str, String)>,
     /// Options without effect, each once, with the reason.
     pub ignored: Vec<(&'static str, &'static str)>,
-    /// Adjustments that the user should know.
-    pub notes: Vec<String>,
-}
-
-impl RunDraft {
-    /// Creates a draft with all options at their defaults.
-    pub fn new(time: Time) -> Self {
-        Self {
-            time,
-            schedulers: Vec::new(),
-            ioscheduler: None,
-            group_stats: StatsChoice::Off,
-            iostats: false,
-            groups: Vec::new(),
-            files: Vec::new(),
-            devices: Vec::new(),
-            threads: Vec::new(),
-            access: vec![AccessChoice::plain(Access::Combining)],
-            modes: Modes::default(),
-            scope: None,
-            nomerges: Nomerges::All,
-            nr_requests: None,
-            device_depth: DeviceDepth::default(),
-            pump: PumpChoice::Inline,
-            repeat: None,
-            readonly: false,
-            dry_run: false,
-            format: Format::Normal,
-            also: Vec::new(),
-            terse: TerseVersion::default(),
-            cpus: Vec::new(),
-            output: None,
-            report: None,
-            trace: None,
-            trace_events: None,
-            elevator_log: None,
-            disk_util: true,
-            eta: true,
-            status_interval: None,
-            written: Written::default(),
-            annotations: Vec::new(),
-            ignored: Vec::new(),
-            notes: Vec::new(),
-        }
-    }
 }
 
 /// The default maximum of trace events for each CPU: some 50 MB.
@@ -152,12 +58,19 @@ const TRACE_EVENTS: usize = 1 << 20;
 const MAX_THREADS: usize = 4_096;
 
 impl RunDraft {
+    /// Creates a draft with all options at their defaults.
+    pub fn new(time: Time) -> Self {
+        let access = vec![AccessChoice::plain(Access::Combining)];
+        let plan = Plan { time, access, disk_util: true, eta: true, ..Plan::default() };
+        Self { plan, ..Self::default() }
+    }
+
     /// Builds the plan for `jobs`, or for the default jobs if there are none.
     ///
     /// # Errors
     /// If choices contradict each other or a job does not fit a device.
     pub fn finish(mut self, mut jobs: Vec<Job>, args: &[String]) -> Result<Plan, UsageError> {
-        let schedulers = self.take_schedulers()?;
+        self.choose_schedulers()?;
         if self.trace.is_none() && self.trace_events.is_some() {
             return Err(UsageError::new(
                 "trace_events without a trace; accepted: with --trace=PREFIX",
@@ -165,136 +78,107 @@ impl RunDraft {
         }
         self.choose_device(&mut jobs)?;
         self.check_output(&jobs)?;
-        let free_choice = jobs.is_empty();
-        let mut threads = Vec::from_iter(self.threads.iter().copied().map(Some));
-        if threads.is_empty() {
-            threads = if free_choice { thread_counts(self.time) } else { vec![None] };
+        self.plan.notes = self.all_notes();
+        let Self { mut plan, groups, modes, readonly, terse, trace, trace_events, .. } = self;
+        for choice in &mut plan.access {
+            choice.fill(modes)?;
         }
-        let repeat = self.repeat.unwrap_or(if free_choice { repeats(self.time) } else { 1 });
-        for choice in &mut self.access {
-            choice.fill(self.modes)?;
-        }
-        let terse = self.terse;
-        for format in [&mut self.format].into_iter().chain(&mut self.also) {
+        for format in [&mut plan.format].into_iter().chain(&mut plan.also) {
             // The version may be given before or after the format.
             if let Format::Terse(version) = format {
                 *version = terse;
             }
         }
-        let notes = self.all_notes(&schedulers);
-        let events = self.trace_events.unwrap_or(TRACE_EVENTS);
-        let groups = choices::group_tree(std::mem::take(&mut self.groups), &jobs)?;
-        let mut plan = Plan {
-            time: self.time,
-            jobs,
-            written: self.written,
-            disk_util: self.disk_util,
-            eta: self.eta,
-            quiet: false,
-            status_interval: self.status_interval,
-            groups,
-            group_stats: self.group_stats,
-            iostats: self.iostats,
-            devices: self.devices,
-            schedulers,
-            access: self.access,
-            threads,
-            scope: self.scope,
-            nomerges: self.nomerges,
-            nr_requests: self.nr_requests,
-            device_depth: self.device_depth,
-            inversions: false,
-            pump: self.pump,
-            repeat,
-            format: self.format,
-            also: self.also,
-            cpus: self.cpus,
-            output: self.output,
-            report: self.report,
-            elevator_log: self.elevator_log,
-            trace: self.trace.map(|prefix| TracePlan { prefix, events }),
-            annotations: self.annotations,
-            notes,
-            command: quote(self.time.command(), args),
-            default_matrix: args.is_empty(),
-            dry_run: self.dry_run,
-        };
+        let events = trace_events.unwrap_or(TRACE_EVENTS);
+        plan.trace = trace.map(|prefix| TracePlan { prefix, events });
+        plan.groups = choices::group_tree(groups, &jobs)?;
+        plan.command = quote(plan.time.command(), args);
+        plan.default_matrix = args.is_empty();
+        let free_choice = jobs.is_empty();
+        if plan.threads.is_empty() {
+            plan.threads = if free_choice { thread_counts(plan.time) } else { vec![None] };
+        }
+        if plan.repeat == 0 {
+            plan.repeat = if free_choice { repeats(plan.time) } else { 1 };
+        }
         if free_choice {
             plan.cpus = vec![None];
-            plan.jobs = vec![matrix_job(plan.cases() * repeat as usize, plan.time)];
+            jobs = vec![matrix_job(plan.cases() * plan.repeat as usize, plan.time)];
         }
-        check(&plan, self.readonly)?;
+        plan.jobs = jobs;
+        check(&plan, readonly)?;
         Ok(plan)
     }
 
     /// Determines the device: without `--device`, the files of the jobs; with it, the jobs' files are ranges of the
     /// device.
     fn choose_device(&mut self, jobs: &mut [Job]) -> Result<(), UsageError> {
-        let Self { files, threads, time, dry_run, readonly, .. } = &*self;
-        let (time, dry_run, readonly) = (*time, *dry_run, *readonly);
-        let asked = Asked { files, threads, time, dry_run, readonly };
-        if let Some(smallest) = self.devices.iter().map(|device| device.size_bytes).min() {
+        let Self { files, readonly, plan, .. } = &mut *self;
+        let (threads, time, dry_run) = (&plan.threads, plan.time, plan.dry_run);
+        let asked = Asked { files, threads, time, dry_run, readonly: *readonly };
+        if let Some(smallest) = plan.devices.iter().map(|device| device.size_bytes).min() {
             divide(&asked, jobs, smallest)?;
             // Nothing is done to files.
-            self.files.clear();
+            files.clear();
         } else {
-            let mut notes = Vec::new();
-            self.devices.push(choose(&asked, jobs, &mut notes)?);
-            self.notes.append(&mut notes);
+            plan.devices.push(choose(&asked, jobs, &mut plan.notes)?);
         }
         Ok(())
     }
 
     /// Checks that the requested outputs and CPU bindings are possible.
     fn check_output(&self, jobs: &[Job]) -> Result<(), UsageError> {
-        if self.output.is_some() && !self.also.is_empty() {
+        let plan = &self.plan;
+        let refuse = |option: &str, text: &str| Err(UsageError::new(text).at(option));
+        if plan.output.is_some() && !plan.also.is_empty() {
             let text = "several formats in one file; accepted with --output: one format";
-            return Err(UsageError::new(text).at("--output-format"));
+            return refuse("--output-format", text);
         }
-        if self.status_interval.is_some()
-            && [self.format].iter().chain(&self.also).any(|format| *format == Format::Html)
+        if plan.status_interval.is_some()
+            && (plan.format == Format::Html || plan.also.contains(&Format::Html))
         {
             let text = "one page has the results at the end; accepted with status_interval: normal, json, json+, csv, terse";
-            return Err(UsageError::new(text).at("--output-format"));
+            return refuse("--output-format", text);
         }
-        if self.time != Time::Real && self.cpus.iter().any(Option::is_some) {
+        if plan.time != Time::Real && plan.cpus.iter().any(Option::is_some) {
             let text = "each virtual thread has a CPU of its own; accepted by blkmq bench";
-            return Err(UsageError::new(text).at("cpus_allowed"));
+            return refuse("cpus_allowed", text);
         }
-        if self.time != Time::Real && jobs.iter().any(|job| job.logs.unix_epoch) {
-            let text = "virtual time has no date; accepted by blkmq bench";
-            return Err(UsageError::new(text).at("log_unix_epoch"));
+        if plan.time != Time::Real && jobs.iter().any(|job| job.logs.unix_epoch) {
+            return refuse("log_unix_epoch", "virtual time has no date; accepted by blkmq bench");
         }
         Ok(())
     }
 
-    fn take_schedulers(&mut self) -> Result<Vec<SchedulerChoice>, UsageError> {
-        let given = std::mem::take(&mut self.schedulers);
+    fn choose_schedulers(&mut self) -> Result<(), UsageError> {
+        let schedulers = &mut self.plan.schedulers;
         match &self.ioscheduler {
-            Some(name) if given.is_empty() => SchedulerChoice::parse(name),
-            Some(name) if given.iter().any(|choice| choice.text != *name) => {
+            Some(name) if schedulers.is_empty() => *schedulers = SchedulerChoice::parse(name)?,
+            Some(name) if schedulers.iter().any(|choice| choice.text != *name) => {
                 let text = "contradicts --scheduler; accepted: one of the two";
-                Err(UsageError::new(text).at(format!("--ioscheduler={name}")))
+                return Err(UsageError::new(text).at(format!("--ioscheduler={name}")));
             }
-            _ if given.is_empty() => Ok(SchedulerChoice::all()),
-            _ => Ok(given),
+            _ if schedulers.is_empty() => *schedulers = SchedulerChoice::all(),
+            _ => {}
         }
+        Ok(())
     }
 
-    fn all_notes(&mut self, schedulers: &[SchedulerChoice]) -> Vec<String> {
+    fn all_notes(&self) -> Vec<String> {
+        let Plan { annotations, devices, schedulers, .. } = &self.plan;
         let mut notes = Vec::new();
-        if !self.annotations.is_empty() {
-            let said = self.annotations.iter().map(|(name, value)| format!("{name}={value}"));
+        if !annotations.is_empty() {
+            let said = annotations.iter().map(|(name, value)| format!("{name}={value}"));
             let said = Vec::from_iter(said).join(", ");
-            let names = Vec::from_iter(self.devices.iter().map(|device| device.name.as_str()));
-            notes.push(match self.devices.as_slice() {
+            let names = Vec::from_iter(devices.iter().map(|device| device.name.as_str()));
+            notes.push(match devices.as_slice() {
                 [file] if file.name == "uring" && !self.files.is_empty() => {
                     format!("{said}: I/O goes to device {}", file.text)
                 }
                 _ => format!("{said}: annotates the run; I/O goes to device {}", names.join(", ")),
             });
-            let names_file = self.annotations.iter().any(|(name, _)| *name == "filename");
-            if names_file && self.time != Time::Real {
+            let names_file = annotations.iter().any(|(name, _)| *name == "filename");
+            if names_file && self.plan.time != Time::Real {
                 notes.push("no file is touched in virtual time".into());
             }
         }
@@ -302,14 +186,14 @@ impl RunDraft {
             let said = self.ignored.iter().map(|(name, why)| format!("{name} ({why})"));
             notes.push(format!("no effect here: {}", Vec::from_iter(said).join(", ")));
         }
-        for note in self.devices.iter().flat_map(|device| &device.notes) {
+        for note in devices.iter().flat_map(|device| &device.notes) {
             // If a device is chosen twice, its notes appear once.
             if !notes.contains(note) {
                 notes.push(note.clone());
             }
         }
-        notes.extend(schedulers.iter().flat_map(|choice| choice.clamped.iter().cloned()));
-        notes.append(&mut self.notes);
+        let clamped = schedulers.iter().flat_map(|choice| &choice.clamped);
+        notes.extend(clamped.chain(&self.plan.notes).cloned());
         notes
     }
 }
@@ -339,17 +223,6 @@ fn check(plan: &Plan, readonly: bool) -> Result<(), UsageError> {
             return Err(UsageError::new(text));
         }
     }
-    check_verified(plan)
-}
-
-/// Checks every job that verifies, on every device and with every number of threads.
-///
-/// # Errors
-/// For the first job that cannot be verified.
-fn check_verified(plan: &Plan) -> Result<(), UsageError> {
-    if plan.jobs.iter().all(|job| job.verify.is_none()) {
-        return Ok(());
-    }
     for device in &plan.devices {
         plan.jobs.iter().try_for_each(|job| keeps(job, device))?;
         for &numjobs in &plan.threads {
@@ -360,17 +233,14 @@ fn check_verified(plan: &Plan) -> Result<(), UsageError> {
 }
 
 fn keeps(job: &Job, device: &DeviceChoice) -> Result<(), UsageError> {
-    match &job.verify {
-        Some(verify) if verify.method != Method::Null && !device.keeps => {
-            let (method, devices) = (verify.method, devices::keeping());
-            let text = format!(
-                "verify={method}, but this device keeps nothing of what is written; accepted: --device with one \
-                 that does ({devices}), or verify=null, which does not look at contents"
-            );
-            Err(UsageError::new(text).at(format!("job '{}' on device {}", job.name, device.text)))
-        }
-        _ => Ok(()),
-    }
+    let verify = job.verify.as_ref().filter(|verify| verify.method != Method::Null);
+    let Some(verify) = verify.filter(|_| !device.keeps) else { return Ok(()) };
+    let (method, devices) = (verify.method, devices::keeping());
+    let text = format!(
+        "verify={method}, but this device keeps nothing of what is written; accepted: --device with one that does \
+         ({devices}), or verify=null, which does not look at contents"
+    );
+    Err(UsageError::new(text).at(format!("job '{}' on device {}", job.name, device.text)))
 }
 
 /// One thread's part of the device, in bytes.
@@ -450,7 +320,7 @@ struct Asked<'a> {
     /// The options about files, for each job.
     files: &'a [FileDraft],
     /// `threads`: replaces the number of threads of every job.
-    threads: &'a [u32],
+    threads: &'a [Option<u32>],
     /// The kind of time.
     time: Time,
     /// Whether only the plan is shown: then a missing device is not an error.
@@ -529,7 +399,7 @@ impl Asked<'_> {
 
     /// The most threads of `job` in a run.
     fn threads_of(&self, job: &Job) -> u32 {
-        self.threads.iter().copied().max().unwrap_or(job.numjobs)
+        self.threads.iter().copied().flatten().max().unwrap_or(job.numjobs)
     }
 
     /// The device for the only file of `jobs`, which receive its length.
@@ -747,22 +617,13 @@ fn with_own_queue(path: &str, why: &str) -> UsageError {
 }
 
 fn choice(text: String, bytes: u64) -> DeviceChoice {
-    let size_bytes = bytes - bytes % u64::from(SECTOR_SIZE);
-    let chosen_by = format!("--device {text}");
-    let (name, notes, files) = ("uring".into(), Vec::new(), Vec::new());
-    let kept = Kept::default();
-    let (is_filled, is_stand_in) = (false, false);
     DeviceChoice {
-        name,
+        name: "uring".into(),
+        chosen_by: format!("--device {text}"),
         text,
-        chosen_by,
-        size_bytes,
+        size_bytes: bytes - bytes % u64::from(SECTOR_SIZE),
         keeps: true,
-        notes,
-        files,
-        is_filled,
-        is_stand_in,
-        kept,
+        ..DeviceChoice::default()
     }
 }
 

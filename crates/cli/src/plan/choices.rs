@@ -45,18 +45,20 @@ pub trait Choice: Copy + PartialEq + 'static {
 }
 
 /// The threads that move requests from the elevator to the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PumpChoice {
     /// The threads that submit and wait.
+    #[default]
     Inline,
     /// Pump threads, one per hardware queue.
     Threads,
 }
 
 /// How much merging is tried; sysfs's `nomerges`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Nomerges {
     /// Everything (0).
+    #[default]
     All,
     /// Only merges that cost no search (1).
     Simple,
@@ -74,9 +76,10 @@ pub enum ScopeChoice {
 }
 
 /// The level of statistics about groups, and the time of counting.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum StatsChoice {
     /// Nothing.
+    #[default]
     Off,
     /// I/Os, their bytes and times.
     Basic,

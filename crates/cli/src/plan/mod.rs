@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// All choices of a command line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Real or virtual.
     pub time: Time,
@@ -129,7 +129,7 @@ pub struct TracePlan {
 }
 
 /// A device with its parameters.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceChoice {
     /// A name in the registry of devices.
     pub name: String,
@@ -183,9 +183,10 @@ impl Written {
 }
 
 /// The kind of time of a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Time {
     /// Real time: `blkmq bench`.
+    #[default]
     Real,
     /// The virtual time of a simulation: `blkmq sim`.
     Virtual {

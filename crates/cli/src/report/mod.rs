@@ -31,9 +31,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// The form of a report.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Format {
     /// Text for a terminal; fio's name for it is `normal`.
+    #[default]
     Normal,
     /// fio's JSON.
     Json,

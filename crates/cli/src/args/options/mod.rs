@@ -9,20 +9,14 @@ mod foreign;
 mod load;
 pub mod pattern;
 
-pub use foreign::is_default;
-
-use super::job_draft::{JobDraft, Value};
+use super::job_draft::{JobDraft, Parsed, Value, put};
 use super::run_draft::RunDraft;
 use crate::devices;
-use crate::plan::{AccessChoice, Choice, SchedulerChoice, StatsChoice, Time, choices};
+use crate::plan::{AccessChoice, Choice, SchedulerChoice, Time, choices};
 use crate::report::{Format, TerseVersion};
 use blkmq_core::Nanos;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::table::nearest;
-use blkmq_terminal::units::TimeUnit;
-#[cfg(test)]
-pub use foreign::defaults;
-use std::path::PathBuf;
 
 /// One option.
 pub struct Opt {
@@ -30,8 +24,8 @@ pub struct Opt {
     pub name: &'static str,
     /// Other spellings.
     pub aliases: &'static [&'static str],
-    /// The heading of the help that lists the option.
-    pub group: Group,
+    /// The heading of the help that lists the option, if it is not that of its table.
+    pub group: Option<Group>,
     /// Whether the option needs a value.
     pub kind: Kind,
     /// The form of the value.
@@ -97,9 +91,12 @@ impl Group {
 }
 
 /// A function that applies an option to a job.
-pub type ApplyJob = fn(&mut JobDraft, Value<'_>) -> Result<(), UsageError>;
+type ApplyJob = fn(&mut JobDraft, Value<'_>) -> Result<(), UsageError>;
 /// A function that applies an option to the whole command.
 type ApplyRun = fn(&mut RunDraft, Value<'_>) -> Result<(), UsageError>;
+
+/// The place of a boolean of a job.
+type Place = fn(&mut JobDraft) -> &mut bool;
 
 /// The meaning of an option.
 #[derive(Clone, Copy)]
@@ -108,56 +105,83 @@ pub enum Meaning {
     Structure,
     /// An option of a job.
     Job(ApplyJob),
+    /// A boolean of a job.
+    Flag(Place),
     /// An option of the whole command, wherever it is written.
     Run(ApplyRun),
     /// Describes the run in reports.
     Annotate,
-    /// An option of a job that also describes the run in reports.
-    Described(ApplyJob),
     /// No effect here, for this reason.
     NoOp(&'static str),
-    /// An effect that is not built, with the reason.
-    Unsupported(&'static str),
+    /// An effect that is not built, with the reason, and every spelling of fio's default, which is accepted.
+    Unsupported(&'static str, &'static [&'static str]),
+}
+
+const fn option(name: &'static str, meaning: Meaning) -> Opt {
+    let (aliases, group, kind): (&[&str], _, _) = (&[], None, Kind::Value);
+    Opt { name, aliases, group, kind, accepts: "", help: "", meaning }
+}
+
+const fn job(name: &'static str, apply: ApplyJob) -> Opt {
+    option(name, Meaning::Job(apply))
+}
+
+const fn flag(name: &'static str, place: Place) -> Opt {
+    option(name, Meaning::Flag(place))
+}
+
+const fn run(name: &'static str, apply: ApplyRun) -> Opt {
+    option(name, Meaning::Run(apply))
 }
 
 impl Opt {
-    const fn job(
-        group: Group,
-        name: &'static str,
-        accepts: &'static str,
-        help: &'static str,
-        apply: ApplyJob,
-    ) -> Self {
-        let (aliases, kind, meaning): (&[&str], _, _) = (&[], Kind::Value, Meaning::Job(apply));
-        Self { name, aliases, group, kind, accepts, help, meaning }
+    const fn takes(self, accepts: &'static str, help: &'static str) -> Self {
+        Self { accepts, help, ..self }
     }
 
-    const fn run(
-        group: Group,
-        name: &'static str,
-        accepts: &'static str,
-        help: &'static str,
-        apply: ApplyRun,
-    ) -> Self {
-        let (aliases, kind, meaning): (&[&str], _, _) = (&[], Kind::Value, Meaning::Run(apply));
-        Self { name, aliases, group, kind, accepts, help, meaning }
+    const fn switch(self, help: &'static str) -> Self {
+        Self { kind: Kind::Flag, ..self.takes("0, 1, or nothing for 1", help) }
     }
 
-    const fn flag(self) -> Self {
-        Self { kind: Kind::Flag, accepts: "0, 1, or nothing for 1", ..self }
+    const fn optional(self) -> Self {
+        Self { kind: Kind::Optional, ..self }
     }
 
     const fn or(self, aliases: &'static [&'static str]) -> Self {
         Self { aliases, ..self }
     }
+
+    const fn under(self, group: Group) -> Self {
+        Self { group: Some(group), ..self }
+    }
 }
+
+/// The headings in their order, each with its options.
+const TABLES: [(Group, &[Opt]); 10] = [
+    (Group::Jobs, JOBS),
+    (Group::Files, pattern::FILES),
+    (Group::Pattern, pattern::OPTIONS),
+    (Group::Load, load::OPTIONS),
+    (Group::Pattern, pattern::CONTENTS),
+    (Group::Verify, pattern::VERIFY),
+    (Group::Logs, pattern::LOGS),
+    (Group::Compare, COMPARE),
+    (Group::Output, OUTPUT),
+    (Group::Foreign, foreign::OPTIONS),
+];
 
 /// Every option, in the order of the help.
 pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
-    let tables = [JOBS, pattern::FILES, pattern::OPTIONS, load::OPTIONS, load::STEERING];
-    let others = [pattern::CONTENTS, pattern::VERIFY, pattern::LOGS, OPTIONS];
-    let without = [foreign::OPTIONS, foreign::REFUSED];
-    tables.into_iter().chain(others).chain(without).flatten()
+    TABLES.iter().flat_map(|(_, options)| *options)
+}
+
+/// Every option with its heading, in the order of the help.
+pub fn grouped() -> impl Iterator<Item = (Group, &'static Opt)> {
+    let table = |(group, options): &(Group, &'static [Opt])| {
+        let group = *group;
+        options.iter().map(move |option| (option.group.unwrap_or(group), option))
+    };
+    TABLES.iter().flat_map(table)
 }
 
 /// The option called `name`. Dashes and underscores within names are equivalent.
@@ -179,7 +203,7 @@ pub fn find_beginning(name: &str) -> Option<&'static Opt> {
 
 /// The error for an unknown option.
 pub fn unknown(name: &str) -> UsageError {
-    let usable = all().filter(|option| !matches!(option.meaning, Meaning::Unsupported(_)));
+    let usable = all().filter(|option| !matches!(option.meaning, Meaning::Unsupported(..)));
     let names =
         usable.clone().flat_map(|option| std::iter::once(&option.name).chain(option.aliases));
     let name = name.replace('-', "_");
@@ -194,362 +218,200 @@ pub fn unknown(name: &str) -> UsageError {
     }
 }
 
-const fn compare(
-    name: &'static str,
-    accepts: &'static str,
-    help: &'static str,
-    apply: ApplyRun,
-) -> Opt {
-    Opt::run(Group::Compare, name, accepts, help, apply)
-}
-
-/// Defines an option that sets a mode for every access without an explicit one.
-const fn mode(
-    name: &'static str,
-    accepts: &'static str,
-    help: &'static str,
-    apply: ApplyRun,
-) -> Opt {
-    compare(name, accepts, help, apply)
-}
-
-const fn output(
-    name: &'static str,
-    accepts: &'static str,
-    help: &'static str,
-    apply: ApplyRun,
-) -> Opt {
-    Opt::run(Group::Output, name, accepts, help, apply)
-}
-
-const fn about_jobs(
-    name: &'static str,
-    accepts: &'static str,
-    help: &'static str,
-    meaning: Meaning,
-) -> Opt {
-    Opt { name, aliases: &[], group: Group::Jobs, kind: Kind::Value, accepts, help, meaning }
-}
-
 /// Options about jobs in general.
 const JOBS: &[Opt] = &[
-    about_jobs(
-        "name",
-        "NAME",
-        "begin a job; options before the first one hold for all",
-        Meaning::Structure,
-    ),
-    about_jobs(
-        "section",
-        "NAME",
-        "use only this job of the job files; repeatable",
-        Meaning::Structure,
-    ),
-    about_jobs("description", "TEXT", "annotates the run", Meaning::Annotate),
+    option("name", Meaning::Structure)
+        .takes("NAME", "begin a job; options before the first one hold for all"),
+    option("section", Meaning::Structure)
+        .takes("NAME", "use only this job of the job files; repeatable"),
+    option("description", Meaning::Annotate).takes("TEXT", "annotates the run"),
 ];
 
-/// The table.
-const OPTIONS: &[Opt] = &[
-    compare(
-        "group_stats",
+/// The table, but for the output.
+const COMPARE: &[Opt] = &[
+    run("group_stats", |d, v| v.choice().map(|level| d.plan.group_stats = level)).takes(
         "off|basic|full|inline",
         "what is counted about groups (default off); inline: full, under the lock",
-        |d, v| {
-            d.group_stats = StatsChoice::from_word(v.text)?;
-            Ok(())
-        },
     ),
-    compare("iostats", "", "count requests, and where their time goes, and show it", |d, v| {
-        d.iostats = v.flag()?;
+    run("iostats", |d, v| put(&mut d.plan.iostats, v.flag()))
+        .switch("count requests, and where their time goes, and show it"),
+    run("group", |d, v| {
+        d.groups.push(choices::parse_group(v.text)?);
         Ok(())
     })
-    .flag(),
-    compare(
-        "group",
+    .takes(
         "NAME[:KEY=VALUE,...]",
-        "a group: weight, parent, limits (rbps, iops, burst...), floors (reserve_iops...), goals (p99_read...); repeatable",
-        |d, v| {
-            d.groups.push(choices::parse_group(v.text)?);
-            Ok(())
-        },
+        "a group: weight, parent, limits (rbps, iops, burst...), floors \
+         (reserve_iops...), goals (p99_read...); repeatable",
     ),
-    compare(
-        "tenants",
+    run("tenants", |d, v| {
+        d.groups.extend(choices::tenants(v.text)?);
+        Ok(())
+    })
+    .takes(
         "FILE[:DEVICE]",
         "groups: the exports of a configuration of blkmqd, or those of one of its devices",
-        |d, v| {
-            d.groups.extend(choices::tenants(v.text)?);
-            Ok(())
-        },
     ),
-    compare(
-        "scheduler",
+    run("scheduler", |d, v| {
+        // A repeated option only adds new names; within one list a name may be repeated, to show noise.
+        let mut more = SchedulerChoice::parse(v.text)?;
+        more.retain(|choice| d.plan.schedulers.iter().all(|known| known.text != choice.text));
+        d.plan.schedulers.extend(more);
+        Ok(())
+    })
+    .takes(
         "NAME[:KEY=VALUE,...],...",
         "schedulers to compare, auto (as the groups ask for), or all (default)",
-        |d, v| {
-            // A repeated option only adds new names; within one list a name may be repeated, to show noise.
-            let mut more = SchedulerChoice::parse(v.text)?;
-            more.retain(|choice| d.schedulers.iter().all(|known| known.text != choice.text));
-            d.schedulers.extend(more);
-            Ok(())
-        },
     ),
-    compare("ioscheduler", "NAME", "fio's spelling for a single scheduler", |d, v| {
+    run("ioscheduler", |d, v| {
         let name = v.non_empty("the name of a scheduler")?;
-        if let Some(other) = d.ioscheduler.as_ref().filter(|other| *other != name) {
+        if let Some(other) = d.ioscheduler.as_ref().filter(|other| **other != name) {
             let text = format!(
                 "an earlier job says {other}; accepted: the same for all jobs, or --scheduler"
             );
             return Err(UsageError::new(text));
         }
-        SchedulerChoice::parse(name)?;
-        d.ioscheduler = Some(name.into());
+        SchedulerChoice::parse(&name)?;
+        d.ioscheduler = Some(name);
         Ok(())
-    }),
-    compare(
-        "device",
+    })
+    .takes("NAME", "fio's spelling for a single scheduler"),
+    run("device", |d, v| {
+        d.plan.devices.extend(devices::choose_all(v.text, d.plan.time, d.readonly)?);
+        Ok(())
+    })
+    .takes(
         "DEVICE[,DEVICE]...",
         "devices to run on, each NAME[,KEY=VALUE]..., as blkmq doc lists them; repeatable",
-        |d, v| {
-            d.devices.extend(devices::choose_all(v.text, d.time, d.readonly)?);
-            Ok(())
-        },
     ),
-    compare(
-        "threads",
-        "COUNT[,COUNT]...",
-        "thread counts to compare; each replaces numjobs",
-        |d, v| {
-            let parts = v.text.split(',');
-            let counts =
-                parts.map(|text| Value { text: text.trim(), ..v }.count(1..=load::MAX_THREADS));
-            d.threads = counts.collect::<Result<_, _>>()?;
-            Ok(())
-        },
-    ),
-    compare(
-        "access",
+    run("threads", |d, v| {
+        let count = |v: Value<'_>| v.count(1..=load::MAX_THREADS).map(Some);
+        put(&mut d.plan.threads, v.list().map(count).collect::<Parsed<Vec<_>>>())
+    })
+    .takes("COUNT[,COUNT]...", "thread counts to compare; each replaces numjobs"),
+    run("access", |d, v| put(&mut d.plan.access, AccessChoice::parse(v.text))).takes(
         "NAME[:KEY=VALUE,...],...",
         "ways to share an elevator: combining (default), spin, mutex, serialised",
-        |d, v| {
-            d.access = AccessChoice::parse(v.text)?;
-            Ok(())
-        },
     ),
-    mode("dispatch", "one, batch, total-order", "how requests leave an elevator", |d, v| {
-        choices::set(&mut d.modes, "dispatch", v.text)
-    }),
-    mode("insert", "direct, percpu-lists, staged", "how plugs get into it", |d, v| {
-        choices::set(&mut d.modes, "insert", v.text)
-    }),
-    mode(
-        "merge",
-        "always, skip-when-contended, at-drain",
-        "when an I/O is offered to merging",
-        |d, v| choices::set(&mut d.modes, "merge", v.text),
-    ),
-    mode("kick", "always, flag, coalesced", "what becomes of kicks", |d, v| {
-        choices::set(&mut d.modes, "kick", v.text)
-    }),
-    compare(
-        "scope",
+    run("dispatch", |d, v| choices::set(&mut d.modes, "dispatch", v.text))
+        .takes("one, batch, total-order", "how requests leave an elevator"),
+    run("insert", |d, v| choices::set(&mut d.modes, "insert", v.text))
+        .takes("direct, percpu-lists, staged", "how plugs get into it"),
+    run("merge", |d, v| choices::set(&mut d.modes, "merge", v.text))
+        .takes("always, skip-when-contended, at-drain", "when an I/O is offered to merging"),
+    run("kick", |d, v| choices::set(&mut d.modes, "kick", v.text))
+        .takes("always, flag, coalesced", "what becomes of kicks"),
+    run("scope", |d, v| v.choice().map(|scope| d.plan.scope = Some(scope))).takes(
         "queue or hwqueue",
         "one elevator, or one per hardware queue (default: the scheduler's)",
-        |d, v| {
-            d.scope = Some(v.choice()?);
-            Ok(())
-        },
     ),
-    compare(
-        "nomerges",
-        "0, 1 or 2",
-        "0 merges all, 1 what costs no search, 2 nothing (default 0)",
-        |d, v| {
-            d.nomerges = v.choice()?;
-            Ok(())
-        },
-    ),
-    compare("nr_requests", "1-65536", "scheduler tags", |d, v| {
-        d.nr_requests = Some(v.count(1..=65_536)?);
+    run("nomerges", |d, v| v.choice().map(|level| d.plan.nomerges = level))
+        .takes("0, 1 or 2", "0 merges all, 1 what costs no search, 2 nothing (default 0)"),
+    run("nr_requests", |d, v| put(&mut d.plan.nr_requests, v.count(1..=65_536u32)))
+        .takes("1-65536", "scheduler tags"),
+    run("device_depth", |d, v| {
+        let depth = v.text.parse();
+        d.plan.device_depth = depth.map_err(|e| UsageError::new(format!("{e}")))?;
         Ok(())
-    }),
-    compare(
-        "device_depth",
-        "N",
-        "the most requests that the device may hold (default 0: as many as it takes)",
-        |d, v| {
-            let depth = v.text.parse();
-            d.device_depth = depth.map_err(|e| UsageError::new(format!("{e}")))?;
-            Ok(())
-        },
-    ),
-    compare(
-        "pump",
+    })
+    .takes("N", "the most requests that the device may hold (default 0: as many as it takes)"),
+    run("pump", |d, v| v.choice().map(|pump| d.plan.pump = pump)).takes(
         "inline or threads",
         "the threads that move requests to the device (default inline)",
-        |d, v| {
-            d.pump = v.choice()?;
-            Ok(())
-        },
     ),
-    compare(
-        "repeat",
-        "1-1000",
-        "repetitions, interleaved; the median counts (default 1)",
-        |d, v| {
-            d.repeat = Some(v.count(1..=1_000)?);
-            Ok(())
-        },
-    ),
-    Opt::run(
-        Group::Virtual,
-        "seed",
-        "NUMBER",
-        "what all chance comes from, with each job's randseed (default 0)",
-        |d, v| {
-            let seed = v.count(0..=u64::MAX)?;
-            match &mut d.time {
-                Time::Virtual { seed: present } => *present = seed,
-                Time::Real => {
-                    let text = "chance in real time has no seed; accepted by blkmq sim, or randseed for places";
-                    return Err(UsageError::new(text));
-                }
-            }
-            Ok(())
-        },
-    ),
-    compare("readonly", "", "refuse jobs that write, and change no file", |d, v| {
-        d.readonly = v.flag()?;
+    run("repeat", |d, v| put(&mut d.plan.repeat, v.count(1..=1_000u32)))
+        .takes("1-1000", "repetitions, interleaved; the median counts (default 1)"),
+    run("seed", |d, v| {
+        let seed = v.count(0..=u64::MAX)?;
+        if d.plan.time == Time::Real {
+            let text = "chance in real time has no seed; accepted by blkmq sim, or randseed for \
+                        places";
+            return Err(UsageError::new(text));
+        }
+        d.plan.time = Time::Virtual { seed };
         Ok(())
     })
-    .flag(),
-    compare(
-        "eta",
-        "always|never|auto",
-        "show the progress on a terminal (never: do not)",
-        |d, v| {
-            d.eta = match v.text {
-                "always" | "auto" => true,
-                "never" => false,
-                _ => return Err(UsageError::new("accepted: always, never, auto")),
-            };
-            Ok(())
-        },
-    ),
-    output(
-        "status_interval",
+    .under(Group::Virtual)
+    .takes("NUMBER", "what all chance comes from, with each job's randseed (default 0)"),
+    run("readonly", |d, v| put(&mut d.readonly, v.flag()))
+        .switch("refuse jobs that write, and change no file"),
+    run("eta", |d, v| {
+        let words = [(true, "always"), (false, "never"), (true, "auto")];
+        put(&mut d.plan.eta, v.word(&words, "always, never, auto"))
+    })
+    .takes("always|never|auto", "show the progress on a terminal (never: do not)"),
+    run("status_interval", |d, v| {
+        let every = v.seconds()?;
+        if every < Nanos::from_millis(1) {
+            return Err(UsageError::new("accepted: 1ms or more, such as 1, 500ms, 1m"));
+        }
+        d.plan.status_interval = Some(every);
+        Ok(())
+    })
+    .under(Group::Output)
+    .takes(
         "TIME",
-        "print the results so far each time that so much has passed (of virtual time in blkmq sim)",
-        |d, v| {
-            let every = v.time(TimeUnit::Seconds)?;
-            if every < Nanos::from_millis(1) {
-                return Err(UsageError::new("accepted: 1ms or more, such as 1, 500ms, 1m"));
-            }
-            d.status_interval = Some(every);
-            Ok(())
-        },
+        "print the results so far each time that so much has passed (of virtual time in \
+         blkmq sim)",
     ),
-    compare("disk_util", "", "show what the disks below files did (default: 1)", |d, v| {
-        d.disk_util = v.flag()?;
+    run("disk_util", |d, v| put(&mut d.plan.disk_util, v.flag()))
+        .switch("show what the disks below files did (default: 1)"),
+    run("dry_run", |d, v| put(&mut d.plan.dry_run, v.flag()))
+        .or(&["parse_only"])
+        .switch("show what would be run, and run nothing"),
+];
+
+/// The formats and files of results.
+const OUTPUT: &[Opt] = &[
+    run("output_format", |d, v| {
+        let mut formats = v.text.split(',').map(Format::from_word).collect::<Parsed<Vec<_>>>()?;
+        d.plan.format = formats.remove(0);
+        d.plan.also = formats;
         Ok(())
     })
-    .flag(),
-    compare("dry_run", "", "show what would be run, and run nothing", |d, v| {
-        d.dry_run = v.flag()?;
-        Ok(())
-    })
-    .flag()
-    .or(&["parse_only"]),
-    output(
-        "output_format",
-        "FORMAT[,FORMAT]...",
-        "normal, json, json+, csv, html or terse (default normal)",
-        |d, v| {
-            let formats = v.text.split(',').map(|text| Value { text, ..v }.choice());
-            let mut formats = formats.collect::<Result<Vec<_>, _>>()?;
-            d.format = formats.remove(0);
-            d.also = formats;
-            Ok(())
-        },
-    ),
-    output("minimal", "", "fio's terse lines: the same as --output-format=terse", |d, v| {
+    .takes("FORMAT[,FORMAT]...", "normal, json, json+, csv, html or terse (default normal)"),
+    run("minimal", |d, v| {
         if v.flag()? {
-            d.format = Format::Terse(TerseVersion::default());
+            d.plan.format = Format::Terse(TerseVersion::default());
         }
         Ok(())
     })
-    .flag(),
-    output("append_terse", "", "print terse lines behind the results", |d, v| {
+    .switch("fio's terse lines: the same as --output-format=terse"),
+    run("append_terse", |d, v| {
         if v.flag()? {
-            d.also.push(Format::Terse(TerseVersion::default()));
+            d.plan.also.push(Format::Terse(TerseVersion::default()));
         }
         Ok(())
     })
-    .flag(),
-    output("terse_version", "3|4|5", "the version of terse lines (default 3)", |d, v| {
-        d.terse = match v.text {
-            "3" => TerseVersion::V3,
-            "4" => TerseVersion::V4,
-            "5" => TerseVersion::V5,
-            _ => return Err(UsageError::new("accepted: 3, 4, 5")),
-        };
-        Ok(())
-    }),
-    compare("showcmd", "", "print the job file as a command line, and run nothing", |_, v| {
-        v.flag().map(drop) // The sections are printed as they were read.
+    .switch("print terse lines behind the results"),
+    run("terse_version", |d, v| {
+        let versions = [(TerseVersion::V3, "3"), (TerseVersion::V4, "4"), (TerseVersion::V5, "5")];
+        put(&mut d.terse, v.word(&versions, "3, 4, 5"))
     })
-    .flag(),
-    output(
-        "output",
-        "FILE",
-        "write results there; beside text, a page with plots: FILE.html",
-        |d, v| {
-            d.output = Some(v.non_empty("the path of a file")?.into());
-            Ok(())
-        },
-    ),
-    output(
-        "trace",
-        "PREFIX",
-        "write a trace that blkparse and btt read: PREFIX.blktrace.0 and so on",
-        |d, v| {
-            d.trace = Some(v.non_empty("what names of files begin with")?.into());
-            Ok(())
-        },
-    ),
-    output(
-        "trace_events",
-        "COUNT",
-        "events to keep on each CPU (default 1048576); what is missed is counted",
-        |d, v| {
-            d.trace_events = Some(v.count(1..=1 << 30)?);
-            Ok(())
-        },
-    ),
-    output(
-        "elevator_log",
-        "FILE",
-        "write down what each scheduler is told and answers, for blkmq replay",
-        |d, v| {
-            d.elevator_log = Some(v.non_empty("the path of a file")?.into());
-            Ok(())
-        },
-    ),
-    output(
-        "report",
-        "FILE",
-        "also write a page with plots (.html), data (.json, .csv) or text (.txt)",
-        |d, v| {
-            let path = PathBuf::from(v.non_empty("the path of a file")?);
-            if Format::of_path(&path).is_none() {
-                let text =
-                    format!("no format ends so; accepted: a name that ends in {}", Format::ENDINGS);
-                return Err(UsageError::new(text));
-            }
-            d.report = Some(path);
-            Ok(())
-        },
-    ),
+    .takes("3|4|5", "the version of terse lines (default 3)"),
+    // The sections are printed as they were read.
+    run("showcmd", |_, v| v.flag().map(drop))
+        .under(Group::Compare)
+        .switch("print the job file as a command line, and run nothing"),
+    run("output", |d, v| put(&mut d.plan.output, v.path()))
+        .takes("FILE", "write results there; beside text, a page with plots: FILE.html"),
+    run("trace", |d, v| put(&mut d.trace, v.non_empty("what names of files begin with")))
+        .takes("PREFIX", "write a trace that blkparse and btt read: PREFIX.blktrace.0 and so on"),
+    run("trace_events", |d, v| put(&mut d.trace_events, v.count(1..=1usize << 30)))
+        .takes("COUNT", "events to keep on each CPU (default 1048576); what is missed is counted"),
+    run("elevator_log", |d, v| put(&mut d.plan.elevator_log, v.non_empty("the path of a file")))
+        .takes("FILE", "write down what each scheduler is told and answers, for blkmq replay"),
+    run("report", |d, v| {
+        let path = v.path()?;
+        if Format::of_path(&path).is_none() {
+            let text =
+                format!("no format ends so; accepted: a name that ends in {}", Format::ENDINGS);
+            return Err(UsageError::new(text));
+        }
+        d.plan.report = Some(path);
+        Ok(())
+    })
+    .takes("FILE", "also write a page with plots (.html), data (.json, .csv) or text (.txt)"),
 ];
 
 #[cfg(test)]
@@ -571,8 +433,8 @@ mod tests {
 
     #[test]
     fn every_option_says_what_it_does_and_takes() {
-        for option in all() {
-            let foreign = option.group == Group::Foreign;
+        for (group, option) in grouped() {
+            let foreign = group == Group::Foreign;
             assert!(
                 foreign || !(option.help.is_empty() || option.accepts.is_empty()),
                 "{}",
