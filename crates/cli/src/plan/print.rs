@@ -64,16 +64,28 @@ impl Section<'_> {
         writeln!(self.0, "{key}={value}").expect("a string takes any text");
     }
 
-    fn unless<T: Copy + PartialEq + Display>(&mut self, key: &str, value: T, default: T) {
-        if value != default {
-            self.line(key, value);
-        }
+    fn some(&mut self, key: &str, value: Option<impl Display>) {
+        value.into_iter().for_each(|value| self.line(key, value));
     }
 
-    fn flag(&mut self, key: &str, set: bool) {
-        if set {
-            self.line(key, 1);
-        }
+    fn unless<T: Display + PartialEq<D>, D: Copy>(&mut self, key: &str, value: T, default: D) {
+        self.some(key, Some(value).filter(|value| *value != default));
+    }
+
+    /// A boolean that is off by default.
+    fn on(&mut self, key: &str, set: bool) {
+        self.some(key, set.then_some(1));
+    }
+
+    /// A boolean that is on by default.
+    fn off(&mut self, key: &str, set: bool) {
+        self.some(key, (!set).then_some(0));
+    }
+
+    /// One of `names`, of which the first is the default.
+    fn word<T: Copy + PartialEq>(&mut self, key: &str, names: &[(T, &str)], value: T) {
+        let named = names.iter().position(|(known, _)| *known == value);
+        self.some(key, named.filter(|at| *at > 0).map(|at| names[at].1));
     }
 
     /// Formats `r,w,t`; a direction without a value is left empty, so that fio uses its default.
@@ -97,21 +109,19 @@ fn pattern(out: &mut Section<'_>, job: &Job) {
     out.unless("rwmixread", job.rwmixread, default.rwmixread);
     block_sizes(out, &job.bs);
     out.directions("blockalign", &job.blockalign);
-    out.flag("norandommap", job.norandommap);
-    if job.random_distribution != Distribution::Uniform {
-        out.line("random_distribution", &job.random_distribution);
-    }
+    out.on("norandommap", job.norandommap);
+    out.unless("random_distribution", &job.random_distribution, &Distribution::Uniform);
     if job.percentage_random != default.percentage_random {
         let Job { percentage_random: p, .. } = job;
         let all = Direction::ALL.map(|direction| p[direction].to_string());
         out.line("percentage_random", all.join(","));
     }
     out.unless("randseed", job.randseed, default.randseed);
-    out.flag("direct", job.direct);
-    out.flag("sync", job.sync);
+    out.on("direct", job.direct);
+    out.on("sync", job.sync);
     out.unless("fsync", job.fsync, 0);
     out.unless("fdatasync", job.fdatasync, 0);
-    out.flag("end_fsync", job.end_fsync);
+    out.on("end_fsync", job.end_fsync);
 }
 
 /// Formats one of `bs`, `bsrange` and `bssplit`, whichever can express the sizes. The parser creates no other mixtures.
@@ -137,16 +147,10 @@ fn block_sizes(out: &mut Section<'_>, sizes: &PerDirection<BlockSize>) {
 }
 
 fn place(out: &mut Section<'_>, job: &Job) {
-    for (key, amount) in [("size", job.size), ("io_size", job.io_size)] {
-        if let Some(amount) = amount {
-            out.line(key, amount);
-        }
-    }
-    for (key, amount) in [("offset", job.offset), ("offset_increment", job.offset_increment)] {
-        if amount != Amount::ZERO {
-            out.line(key, amount);
-        }
-    }
+    out.some("size", job.size);
+    out.some("io_size", job.io_size);
+    out.unless("offset", job.offset, Amount::ZERO);
+    out.unless("offset_increment", job.offset_increment, Amount::ZERO);
     files(out, job);
     if let Some(Strided { size, range, skip }) = job.strided {
         out.line("zonemode", "strided");
@@ -154,9 +158,7 @@ fn place(out: &mut Section<'_>, job: &Job) {
         out.unless("zonerange", range, size);
         out.unless("zoneskip", skip, 0);
     }
-    if let Some(ios) = job.number_ios {
-        out.line("number_ios", ios);
-    }
+    out.some("number_ios", job.number_ios);
     out.unless("loops", job.loops, 1);
 }
 
@@ -166,8 +168,8 @@ fn files(out: &mut Section<'_>, job: &Job) {
     out.line("nrfiles", files.each);
     if (files.service, files.turn) != (FileService::RoundRobin, 1) {
         let named = FileService::NAMES.iter().find(|(service, _)| *service == files.service);
-        let turn = files.turn;
-        named.iter().for_each(|(_, name)| out.line("file_service_type", format!("{name}:{turn}")));
+        let word = |(_, name): &(_, &str)| format!("{name}:{}", files.turn);
+        out.some("file_service_type", named.map(word));
     }
     out.unless("openfiles", files.open, files.each);
     if files.is_sized {
@@ -183,27 +185,21 @@ fn depth(out: &mut Section<'_>, job: &Job) {
     out.unless("iodepth_batch_complete_min", depth.batch_complete_min, 1);
     let least = depth.batch_complete_min.max(1);
     out.unless("iodepth_batch_complete_max", depth.batch_complete_max, least);
-    out.flag("serialize_overlap", job.serialize_overlap);
+    out.on("serialize_overlap", job.serialize_overlap);
     out.line("numjobs", job.numjobs);
 }
 
 fn verify(out: &mut Section<'_>, job: &Job) {
     let Some(verify) = &job.verify else { return };
     out.line("verify", verify.method);
-    if let Some(pattern) = &verify.pattern {
-        out.line("verify_pattern", pattern);
-    }
-    if let Some(interval) = verify.interval {
-        out.line("verify_interval", interval);
-    }
-    if !verify.do_verify {
-        out.line("do_verify", 0);
-    }
-    out.flag("verify_fatal", verify.fatal);
+    out.some("verify_pattern", verify.pattern.as_ref());
+    out.some("verify_interval", verify.interval);
+    out.off("do_verify", verify.do_verify);
+    out.on("verify_fatal", verify.fatal);
     out.unless("verify_backlog", verify.backlog, 0);
-    out.flag("verify_only", verify.only);
-    out.flag("verify_state_save", verify.state_save);
-    out.flag("verify_state_load", verify.state_load);
+    out.on("verify_only", verify.only);
+    out.on("verify_state_save", verify.state_save);
+    out.on("verify_state_load", verify.state_load);
 }
 
 fn pace(out: &mut Section<'_>, job: &Job) {
@@ -217,9 +213,7 @@ fn pace(out: &mut Section<'_>, job: &Job) {
         out.unless("flow_id", id, 0);
         out.unless("flow_sleep", sleep.0 / 1_000, 0);
     }
-    if job.poisson {
-        out.line("rate_process", "poisson");
-    }
+    out.some("rate_process", job.poisson.then_some("poisson"));
     if let Some(think) = job.thinktime {
         // In microseconds without a unit: older versions of fio accept none here.
         out.line("thinktime", think.pause.0 / 1_000);
@@ -235,17 +229,13 @@ fn pace(out: &mut Section<'_>, job: &Job) {
         out.line("latency_target", latency.target.0 / 1_000);
         out.line("latency_window", latency.window.0 / 1_000);
         out.line("latency_percentile", latency.percentile);
-        out.flag("latency_run", latency.run);
+        out.on("latency_run", latency.run);
     }
     let [read, write, trim] = Direction::ALL.map(|of| job.max_latency[of].map(|it| it.0 / 1_000));
     out.directions("max_latency", &PerDirection::new(read, write, trim));
     cmdprio(out, job);
-    if let Some(cgroup) = &job.cgroup {
-        out.line("cgroup", cgroup);
-    }
-    if let Some(weight) = job.cgroup_weight {
-        out.line("cgroup_weight", weight);
-    }
+    out.some("cgroup", job.cgroup.as_ref());
+    out.some("cgroup_weight", job.cgroup_weight);
 }
 
 /// `cmdprio_bssplit` with a priority in each entry, or `cmdprio_percentage` and its companions.
@@ -277,70 +267,45 @@ fn cmdprio(out: &mut Section<'_>, job: &Job) {
 }
 
 fn schedule(out: &mut Section<'_>, job: &Job) {
-    if let Some(runtime) = job.runtime {
-        out.line("runtime", time(runtime));
-    }
-    out.flag("time_based", job.time_based);
-    for (key, span) in [("ramp_time", job.ramp_time), ("startdelay", job.startdelay)] {
-        if span != Nanos::ZERO {
-            out.line(key, time(span));
-        }
-    }
-    out.flag("fill_device", job.fill_device);
-    if job.on_error != OnError::End {
-        let named = OnError::NAMES.iter().find(|(on, _)| *on == job.on_error);
-        named.iter().for_each(|(_, name)| out.line("continue_on_error", name));
-    }
-    out.flag("exitall", job.exitall);
-    if job.exit_what != ExitWhat::Group {
-        let named = ExitWhat::NAMES.iter().find(|(what, _)| *what == job.exit_what);
-        named.iter().for_each(|(_, name)| out.line("exit_what", name));
-    }
-    if let Some(awaited) = &job.wait_for {
-        out.line("wait_for", awaited);
-    }
-    out.flag("stonewall", job.stonewall);
-    out.flag("new_group", job.new_group);
+    out.some("runtime", job.runtime.map(time));
+    out.on("time_based", job.time_based);
+    out.unless("ramp_time", time(job.ramp_time), "0");
+    out.unless("startdelay", time(job.startdelay), "0");
+    out.on("fill_device", job.fill_device);
+    out.word("continue_on_error", &OnError::NAMES, job.on_error);
+    out.on("exitall", job.exitall);
+    out.word("exit_what", &ExitWhat::NAMES, job.exit_what);
+    out.some("wait_for", job.wait_for.as_ref());
+    out.on("stonewall", job.stonewall);
+    out.on("new_group", job.new_group);
 }
 
 fn contents(out: &mut Section<'_>, contents: &Contents) {
     let default = Contents::default();
-    out.flag("zero_buffers", contents.is_zero);
-    if let Some(pattern) = &contents.pattern {
-        out.line("buffer_pattern", pattern);
-    }
-    if let Some(share) = contents.compress {
-        out.line("buffer_compress_percentage", share);
-    }
+    out.on("zero_buffers", contents.is_zero);
+    out.some("buffer_pattern", contents.pattern.as_ref());
+    out.some("buffer_compress_percentage", contents.compress);
     out.unless("buffer_compress_chunk", contents.chunk, default.chunk);
     out.unless("dedupe_percentage", contents.dedupe, default.dedupe);
     out.unless("dedupe_mode", contents.dedupe_mode.word(), default.dedupe_mode.word());
     out.unless("dedupe_working_set_percentage", contents.working_set, default.working_set);
-    out.flag("dedupe_global", contents.is_global);
-    out.flag("refill_buffers", contents.refills);
-    if !contents.scrambles {
-        out.line("scramble_buffers", 0);
-    }
+    out.on("dedupe_global", contents.is_global);
+    out.on("refill_buffers", contents.refills);
+    out.off("scramble_buffers", contents.scrambles);
 }
 
 fn measure(out: &mut Section<'_>, job: &Job) {
-    out.flag("group_reporting", job.group_reporting);
+    out.on("group_reporting", job.group_reporting);
     let Latencies { slat, clat, lat } = job.latencies;
-    out.flag("disable_slat", !slat);
-    out.flag("disable_clat", !clat);
-    out.flag("disable_lat", !lat);
+    out.on("disable_slat", !slat);
+    out.on("disable_clat", !clat);
+    out.on("disable_lat", !lat);
     logs(out, &job.logs);
     let Latencies { slat, clat, lat } = job.percentiles;
-    out.flag("slat_percentiles", slat);
-    out.flag("lat_percentiles", lat);
-    if !clat {
-        out.line("clat_percentiles", 0);
-    }
-    if let Some((_, name)) = Unified::NAMES.iter().find(|(unified, _)| *unified == job.unified)
-        && job.unified != Unified::None
-    {
-        out.line("unified_rw_reporting", name);
-    }
+    out.on("slat_percentiles", slat);
+    out.on("lat_percentiles", lat);
+    out.off("clat_percentiles", clat);
+    out.word("unified_rw_reporting", &Unified::NAMES, job.unified);
     if job.percentile_list != Job::default().percentile_list {
         let list = job.percentile_list.iter().map(f64::to_string);
         out.line("percentile_list", Vec::from_iter(list).join(":"));
@@ -348,31 +313,19 @@ fn measure(out: &mut Section<'_>, job: &Job) {
 }
 
 fn logs(out: &mut Section<'_>, logs: &Logs) {
-    let names = [
-        ("write_bw_log", &logs.bw),
-        ("write_iops_log", &logs.iops),
-        ("write_lat_log", &logs.lat),
-        ("write_hist_log", &logs.hist),
-        ("write_iolog", &logs.io),
-    ];
-    for (key, prefix) in names {
-        if let Some(prefix) = prefix {
-            out.line(key, prefix);
-        }
-    }
-    for (key, window) in [("log_avg_msec", logs.avg), ("log_hist_msec", logs.hist_window)] {
-        if window != Nanos::ZERO {
-            out.line(key, window.0 / 1_000_000);
-        }
-    }
+    out.some("write_bw_log", logs.bw.as_ref());
+    out.some("write_iops_log", logs.iops.as_ref());
+    out.some("write_lat_log", logs.lat.as_ref());
+    out.some("write_hist_log", logs.hist.as_ref());
+    out.some("write_iolog", logs.io.as_ref());
+    out.unless("log_avg_msec", logs.avg.0 / 1_000_000, 0);
+    out.unless("log_hist_msec", logs.hist_window.0 / 1_000_000, 0);
     out.unless("log_hist_coarseness", logs.coarseness, 0);
-    out.flag("log_offset", logs.offset);
-    out.flag("log_prio", logs.prio);
-    out.flag("log_unix_epoch", logs.unix_epoch);
-    out.flag("log_max_value", logs.max_value);
-    if !logs.per_job {
-        out.line("per_job_logs", 0);
-    }
+    out.on("log_offset", logs.offset);
+    out.on("log_prio", logs.prio);
+    out.on("log_unix_epoch", logs.unix_epoch);
+    out.on("log_max_value", logs.max_value);
+    out.off("per_job_logs", logs.per_job);
 }
 
 #[cfg(test)]
