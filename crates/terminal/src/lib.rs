@@ -33,8 +33,8 @@ pub struct UsageError {
 
 impl UsageError {
     /// Creates an error whose message names the refused input and the accepted inputs.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), others: Vec::new() }
+    pub fn new(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), others: Vec::new() }
     }
 
     /// Joins `faults` in their order, without duplicates and up to a maximum. Returns `None` if there are no faults.

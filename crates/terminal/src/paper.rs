@@ -57,26 +57,32 @@ impl Paper {
         self.text
     }
 
-    /// Adds `text` after `lead` in lines of at most `width` columns; continuation lines are indented by `indent`.
-    fn wrap(&mut self, lead: &str, text: &str, indent: usize, width: usize) {
+    /// Adds `words` after `lead` in lines of at most `width` columns; continuation lines are indented by `indent`.
+    /// `end` ends each line but the last; with such an end, words are never broken.
+    fn wrap<'a>(
+        &mut self,
+        lead: &str,
+        words: impl IntoIterator<Item = &'a str>,
+        indent: usize,
+        width: usize,
+        end: &str,
+    ) {
         let mut line = lead.to_owned();
         let mut is_empty = true;
-        for word in words(text) {
-            let mut word = word.as_str();
-            let gap = usize::from(!is_empty);
-            if line.width() + gap + word.width() > width && !is_empty {
-                self.line(&line);
+        for mut word in words {
+            if !is_empty && line.width() + 1 + word.width() + end.width() > width {
+                self.line(&format!("{line}{end}"));
                 (line, is_empty) = (" ".repeat(indent), true);
             }
             if !is_empty {
                 line.push(' ');
             }
             // A word longer than a line, such as a path.
-            while line.width() + word.width() > width {
+            while end.is_empty() && line.width() + word.width() > width {
                 let room = width.saturating_sub(line.width()).max(1);
-                let end = word.char_indices().nth(room).map_or(word.len(), |(at, _)| at);
-                line.push_str(&word[..end]);
-                word = &word[end..];
+                let at = word.char_indices().nth(room).map_or(word.len(), |(at, _)| at);
+                line.push_str(&word[..at]);
+                word = &word[at..];
                 if word.is_empty() {
                     break;
                 }
@@ -117,28 +123,14 @@ pub fn push_line(out: &mut Paper, indent: usize, text: &str) {
     if indent + text.width() <= out.width {
         out.line(&format!("{lead}{text}"));
     } else {
-        out.wrap(&lead, &text, indent + HANGING, out.width);
+        out.wrap(&lead, words(&text).iter().map(String::as_str), indent + HANGING, out.width, "");
     }
 }
 
 /// Adds a command line that a shell can read: a long one continues after a backslash, never within quotes.
 pub fn push_command(out: &mut Paper, indent: usize, line: &str) {
-    let (line, mut text) = (printable(line), " ".repeat(indent));
-    let mut is_empty = true;
-    for word in shell_words(&line) {
-        let gap = usize::from(!is_empty);
-        // The backslash and the space before it.
-        if !is_empty && text.width() + gap + word.width() + 2 > out.width {
-            out.line(&format!("{text} \\"));
-            (text, is_empty) = (" ".repeat(indent + HANGING), true);
-        }
-        if !is_empty {
-            text.push(' ');
-        }
-        text.push_str(word);
-        is_empty = false;
-    }
-    out.line(&text);
+    let (line, lead) = (printable(line), " ".repeat(indent));
+    out.wrap(&lead, shell_words(&line), indent + HANGING, out.width, " \\");
 }
 
 /// Splits a command line into words, with their quotes.
@@ -157,7 +149,8 @@ fn shell_words(line: &str) -> Vec<&str> {
 
 /// Adds a paragraph; continuation lines are aligned with the text after `lead`.
 pub fn paragraph(out: &mut Paper, lead: &str, text: &str) {
-    out.wrap(lead, &printable(text), lead.len(), out.width.min(PROSE));
+    let words = words(&printable(text));
+    out.wrap(lead, words.iter().map(String::as_str), lead.len(), out.width.min(PROSE), "");
 }
 
 /// The edge to which the cells of a column are aligned.
@@ -202,23 +195,17 @@ impl TextTable {
         self.rows.push(cells.iter().map(|cell| printable(cell)).collect());
     }
 
-    /// Renders the table: heading, rule, rows. No line ends in a space.
-    #[must_use]
-    pub fn render(&self) -> String {
-        let mut out = String::new();
-        self.part(&mut out, &(0..self.columns.len()).collect::<Vec<_>>(), &self.widths());
-        out
-    }
-
-    /// Renders the table in lines of at most `most` columns. A wider table is split into parts, one below the other.
-    /// Each part begins with the columns that identify the rows, with long cells shortened. Any other cell is shortened
-    /// only if it does not fit a part alone.
+    /// Renders the table in lines of at most `most` columns: heading, rule, rows. No line ends in a space. A wider table
+    /// is split into parts, one below the other. Each part begins with the columns that identify the rows, with long
+    /// cells shortened. Any other cell is shortened only if it does not fit a part alone.
     #[must_use]
     pub fn render_within(&self, most: usize) -> String {
         let mut widths = self.widths();
         let all: Vec<usize> = (0..self.columns.len()).collect();
+        let mut out = String::new();
         if total(&all, &widths) <= most {
-            return self.render();
+            self.part(&mut out, &all, &widths);
+            return out;
         }
         let (keys, figures) = all.split_at(self.keys.min(all.len()));
         let least = keys.iter().map(|at| widths[*at].min(SHORTEST) + GAP).sum::<usize>();
@@ -228,7 +215,7 @@ impl TextTable {
         let differs =
             |column: &usize| self.rows.windows(2).any(|it| it[0][*column] != it[1][*column]);
         let varying: Vec<usize> = keys.iter().copied().filter(differs).collect();
-        let (mut out, mut shown) = (String::new(), keys.to_vec());
+        let mut shown = keys.to_vec();
         // Key columns leave half of a part to figures, and enough room for the widest figure.
         let widest = figures.iter().map(|at| widths[*at]).max().unwrap_or(0);
         let room = most.saturating_sub(widest + GAP);
@@ -399,7 +386,7 @@ mod tests {
         table.row(&["a".into(), "1".into()]);
         table.row(&["longer\n".into(), "12.3k".into()]);
         let expected = "name      IOPS\n-------  -----\na            1\nlonger?  12.3k\n";
-        assert_eq!(table.render(), expected);
+        assert_eq!(table.render_within(usize::MAX), expected);
     }
 
     /// A path in a table may contain characters that are two columns wide, or zero.
@@ -411,7 +398,7 @@ mod tests {
             table.row(&[cell.into(), "1".into()]);
         }
         let expected = "file   n\n-----  -\n\u{65e5}\u{672c}   1\ne\u{301}t\u{e9}    1\nabcde  1\n";
-        assert_eq!(table.render(), expected);
+        assert_eq!(table.render_within(usize::MAX), expected);
     }
 
     #[test]
@@ -455,7 +442,7 @@ mod tests {
         let text = table.render_within(60);
         assert!(text.lines().all(|line| line.len() == 60), "{text}");
         assert!(text.contains("null,x") && text.contains("...") && text.contains("x,size=7  "));
-        assert_eq!(table.render().lines().next().map(str::len), Some(109));
+        assert_eq!(table.render_within(usize::MAX).lines().next().map(str::len), Some(109));
     }
 
     #[test]

@@ -267,7 +267,7 @@ pub mod output {
     /// # Errors
     /// If the write fails for any reason other than a closed pipe.
     pub fn print(text: &str) -> Result<(), OutputError> {
-        quietly(write(io::stdout().lock(), text)).map_err(OutputError)
+        reaches(text).map(drop)
     }
 
     /// Writes to standard output. Returns false if the reader has closed the pipe, so that the caller can stop writing.
