@@ -14,7 +14,7 @@ use crate::plan::{Choice, Plan, Time, job_file, quote, time};
 use crate::{Failure, bench, devices, experiment, replay, repro, tour, trace};
 use blkmq_core::Nanos;
 use blkmq_engine::{AUTO, PolicyChoice, attributes};
-use blkmq_sched::{Scope, registry as schedulers};
+use blkmq_sched::registry as schedulers;
 use blkmq_terminal::output::{self, print, print_results, shown, width};
 use blkmq_terminal::page::Page;
 use blkmq_terminal::paper::{Align, Paper, TextTable, paragraph, push_command, push_line};
@@ -210,9 +210,9 @@ fn totals(out: &mut Paper, plan: &Plan) {
     };
     let settings = format!(
         "nomerges={} nr_requests={nr_requests} device_depth={} pump={} format={} output={} report={} trace={}",
-        plan.nomerges,
+        plan.nomerges.word(),
         plan.device_depth,
-        plan.pump,
+        plan.pump.word(),
         Vec::from_iter([plan.format].iter().chain(&plan.also).map(|it| it.word())).join(","),
         file(&plan.output, "standard output"),
         file(&plan.report, "none"),
@@ -243,8 +243,7 @@ fn run_table(plan: &Plan) -> TextTable {
         let scope = match run.scope {
             // As the scheduler that will be chosen prefers.
             _ if plan.scope.is_none() && run.scheduler.choice == PolicyChoice::Auto => AUTO,
-            Scope::Queue => "queue",
-            Scope::HwQueue => "hwqueue",
+            scope => scope.word(),
         };
         table.row(&[
             (i + 1).to_string(),
@@ -470,7 +469,7 @@ mod tests {
                 assert!(has_word(&script, command.get_name()), "{shell}: {}", command.get_name());
             }
             for option in options::all() {
-                for name in [&option.name].into_iter().chain(option.aliases) {
+                for name in option.names() {
                     if is_elsewhere(name) {
                         continue;
                     }
@@ -533,14 +532,14 @@ mod tests {
             if !matches!(page.file.as_str(), "blkmq-bench.1" | "blkmq-sim.1") {
                 continue;
             }
-            for (group, option) in options::grouped() {
+            for (heading, option) in options::under_headings() {
                 let spelled = match option.meaning {
                     Meaning::NoOp(_) | Meaning::Unsupported(..) => format!(" {}", option.name),
                     _ => format!("--{}", option.name),
                 };
                 let is_missing = page.file == "blkmq-bench.1" && option.name == "seed";
                 assert_eq!(has_word(&text, &spelled), !is_missing, "{}: {spelled}", page.file);
-                for alias in option.aliases.iter().filter(|_| group != options::Group::Foreign) {
+                for alias in option.aliases.iter().filter(|_| heading != options::FOREIGN) {
                     assert!(has_word(&text, alias), "{}: {alias}", page.file);
                 }
             }

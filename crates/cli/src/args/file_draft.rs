@@ -113,6 +113,14 @@ impl FileDraft {
         Ok((0..self.nrfiles).map(name).collect())
     }
 
+    /// The names of the files of thread `thread` if these are several, as ranges of a given device.
+    ///
+    /// # Errors
+    /// See [`names`](Self::names).
+    pub fn stretches(&self, thread: u32) -> Result<Option<Vec<String>>, UsageError> {
+        if self.is_of_several() { self.names(thread).map(Some) } else { Ok(None) }
+    }
+
     /// Returns whether a thread of the job has several files.
     pub fn is_of_several(&self) -> bool {
         match &self.filename {
@@ -246,54 +254,13 @@ const ENGINES: [Engine; 9] = [
 ];
 
 /// fio's engines without a meaning here, so that they are not called unknown.
-const OTHERS: [&str; 46] = [
-    "cpuio",
-    "mmap",
-    "splice",
-    "net",
-    "netsplice",
-    "ftruncate",
-    "filecreate",
-    "filestat",
-    "filedelete",
-    "exec",
-    "falloc",
-    "e4defrag",
-    "gfapi",
-    "gfapi_async",
-    "mtd",
-    "sg",
-    "io_uring_cmd",
-    "nbd",
-    "rdma",
-    "rados",
-    "rbd",
-    "pmemblk",
-    "dev-dax",
-    "libpmem",
-    "http",
-    "libhdfs",
-    "libiscsi",
-    "libzbc",
-    "nfs",
-    "dfs",
-    "ime_psync",
-    "ime_psyncv",
-    "ime_aio",
-    "xnvme",
-    "libcufile",
-    "librpma_apm_client",
-    "librpma_apm_server",
-    "librpma_gpspm_client",
-    "librpma_gpspm_server",
-    "libblkio",
-    "cpp_null",
-    "external",
-    "guasi",
-    "solarisaio",
-    "windowsaio",
-    "filedircreate",
-];
+const OTHERS: &str = "\
+    cpuio mmap splice net netsplice ftruncate filecreate filestat filedelete exec falloc \
+    e4defrag gfapi gfapi_async mtd sg io_uring_cmd nbd rdma rados rbd pmemblk dev-dax \
+    libpmem http libhdfs libiscsi libzbc nfs dfs ime_psync ime_psyncv ime_aio xnvme \
+    libcufile librpma_apm_client librpma_apm_server librpma_gpspm_client \
+    librpma_gpspm_server libblkio cpp_null external guasi solarisaio windowsaio \
+    filedircreate";
 
 impl Engine {
     /// The engine called `name`.
@@ -308,7 +275,7 @@ impl Engine {
         }
         let accepted = Vec::from_iter(ENGINES.iter().map(|engine| engine.name)).join(", ");
         let kind = name.split(':').next().unwrap_or_default();
-        if OTHERS.contains(&kind) {
+        if OTHERS.split(' ').any(|other| other == kind) {
             let text = format!("this engine of fio's has no meaning here; accepted: {accepted}");
             return Err(UsageError::new(text));
         }
@@ -441,16 +408,6 @@ struct OfJob {
 /// Returns the file names of a thread; `None` if it has none of its own.
 pub type Names = fn(&FileDraft, u32) -> Result<Option<Vec<String>>, UsageError>;
 
-/// The paths of a thread's files.
-pub fn paths(draft: &FileDraft, thread: u32) -> Result<Option<Vec<String>>, UsageError> {
-    draft.paths(thread)
-}
-
-/// The names of a thread's files if it has several that are ranges of a given device.
-pub fn stretches(draft: &FileDraft, thread: u32) -> Result<Option<Vec<String>>, UsageError> {
-    if draft.is_of_several() { draft.names(thread).map(Some) } else { Ok(None) }
-}
-
 impl Roster {
     /// Collects the files of `jobs`, each of which has at most `threads` threads.
     ///
@@ -498,7 +455,7 @@ impl Roster {
                 let needed = needed(draft, job, thread, (at, each));
                 let file = &mut self.files[number];
                 file.needed = file.needed.max(needed);
-                file.is_written |= *job.rw.directions() != [Direction::Read];
+                file.is_written |= writes(job);
                 if thread == 0 || !is_shared {
                     list.push(number);
                 }
@@ -571,8 +528,18 @@ impl Roster {
     }
 }
 
+/// Returns whether the job writes or trims.
+pub fn writes(job: &Job) -> bool {
+    job.rw.directions() != [Direction::Read]
+}
+
 /// The bytes that file `at` of `each` must have for a thread of `job`; `None` if no option determines it.
-fn needed(draft: &FileDraft, job: &Job, thread: u32, (at, each): (usize, usize)) -> Option<u64> {
+pub fn needed(
+    draft: &FileDraft,
+    job: &Job,
+    thread: u32,
+    (at, each): (usize, usize),
+) -> Option<u64> {
     if each > 1 && draft.filesize.is_some() {
         return draft.filesize;
     }
@@ -694,7 +661,7 @@ mod tests {
     }
 
     fn roster(drafts: &[FileDraft], jobs: &[Job]) -> Roster {
-        Roster::new(drafts, jobs, |job| job.numjobs, stretches).expect("possible")
+        Roster::new(drafts, jobs, |job| job.numjobs, FileDraft::stretches).expect("possible")
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl JobDraft {
         }
         self.files.bound(&mut job);
         finish_logs(&mut job, notes)?;
-        job.validate().map_err(|e| UsageError::new(e.to_string()))?;
+        job.validate().map_err(UsageError::new)?;
         let is_split = self.splits_cpus;
         Ok((job, self.files, self.cpus.map(|cpus| Cpus { is_split, ..cpus })))
     }
@@ -333,15 +333,14 @@ pub fn cmdprio_split(value: Value<'_>) -> Result<Vec<Entry>, UsageError> {
             // No device here supports hints.
             [size, share, class, level] | [size, share, class, level, _] => {
                 if let Some(hint) = fields.get(4) {
-                    units::count(hint, 0..=1023u16, value.base)?;
+                    value.of(hint).count(0..=1023u16)?;
                 }
-                let class = units::count(class, 1..=3u8, value.base)?;
-                let level = units::count(level, 0..=7u16, value.base)?;
+                let (class, level) = (value.of(class).count(1..=3)?, value.of(level).count(0..=7)?);
                 (size, share, Some(prio(Some(class), Some(level))))
             }
             _ => return Err(UsageError::new(ACCEPTED)),
         };
-        Ok((to_sectors(block_size(Value { text: size, ..value })?), units::percent(share)?, prio))
+        Ok((to_sectors(block_size(value.of(size))?), units::percent(share)?, prio))
     };
     value.text.split(':').map(entry).collect()
 }
@@ -360,7 +359,7 @@ const OF_VERIFY: [&str; 8] = [
 
 impl JobDraft {
     fn is_given(&self, option: &str) -> bool {
-        self.given.iter().any(|given| *given == option)
+        self.given.contains(&option)
     }
 
     /// The priorities of some I/Os. As in fio, the default is the highest priority, and trims have none. Appends
@@ -486,6 +485,17 @@ pub fn unless_zero<T: Default + PartialEq>(value: Parsed<T>) -> Parsed<Option<T>
 }
 
 impl<'a> Value<'a> {
+    /// Another text with the same meaning of `k`.
+    pub fn of(self, text: &'a str) -> Self {
+        Self { text, ..self }
+    }
+
+    /// The word before the first colon, and the text behind it if there is one.
+    fn split(self) -> (&'a str, Option<&'a str>) {
+        let split = self.text.split_once(':');
+        split.map_or((self.text, None), |(word, rest)| (word, Some(rest)))
+    }
+
     /// A boolean.
     pub fn flag(self) -> Parsed<bool> {
         match self.text {
@@ -563,7 +573,7 @@ impl<'a> Value<'a> {
 
     /// The values between commas.
     pub fn list(self) -> impl Iterator<Item = Self> {
-        self.text.split(',').map(move |text| Self { text: text.trim(), ..self })
+        self.text.split(',').map(move |text| self.of(text.trim()))
     }
 
     /// Parses fio's `r,w,t`: a value also applies to the directions after it, an empty position leaves its direction
@@ -608,10 +618,7 @@ impl<'a> Value<'a> {
 
 /// A pattern, the sequential I/Os of a run (1 but for `randread:8`), and the bytes between sequential I/Os.
 pub fn pattern(value: Value<'_>) -> Parsed<(Rw, u32, i64)> {
-    let (name, number) = match value.text.split_once(':') {
-        Some((name, number)) => (name, Some(number)),
-        None => (value.text, None),
-    };
+    let (name, number) = value.split();
     let rw = Rw::parse(name).ok_or_else(|| {
         let names = Rw::NAMES.iter().flat_map(|(_, names)| names.iter().copied());
         let names = Vec::from_iter(names).join(", ");
@@ -619,34 +626,28 @@ pub fn pattern(value: Value<'_>) -> Parsed<(Rw, u32, i64)> {
     })?;
     let Some(number) = number else { return Ok((rw, 1, 0)) };
     if rw.is_random() {
-        let run = units::count(number, 1..=u32::MAX, value.base)?;
-        return Ok((rw, run, 0));
+        return Ok((rw, value.of(number).count(1..=u32::MAX)?, 0));
     }
-    let (sign, bytes) = match number.strip_prefix('-') {
-        Some(bytes) => (-1, bytes),
-        None => (1, number),
-    };
-    let bytes = units::bytes(bytes, value.base)?;
-    let bytes =
-        i64::try_from(bytes).map_err(|_| UsageError::new("accepted: a hole of up to 7e"))?;
-    Ok((rw, 1, sign * bytes))
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    let hole = i64::try_from(value.of(digits).bytes()?);
+    let hole = hole.map_err(|_| UsageError::new("accepted: a hole of up to 7e"))?;
+    Ok((rw, 1, if digits == number { hole } else { -hole }))
 }
 
 /// Parses a block size in bytes, which need not be a multiple of a sector.
 pub fn block_size(value: Value<'_>) -> Parsed<u32> {
-    let bytes = units::bytes(value.text, value.base)?;
-    let refuse = || UsageError::new(format!("{bytes} bytes; accepted: 1 to 1g"));
-    let bs = u32::try_from(bytes).map_err(|_| refuse())?;
-    if (1..=BlockSize::MAX).contains(&bs) { Ok(bs) } else { Err(refuse()) }
+    let bytes = value.bytes()?;
+    let bs = u32::try_from(bytes).ok().filter(|bs| (1..=BlockSize::MAX).contains(bs));
+    bs.ok_or_else(|| UsageError::new(format!("{bytes} bytes; accepted: 1 to 1g")))
 }
 
 /// One direction of `bsrange`: two sizes with `-` or `:` between them.
 pub fn range(value: Value<'_>) -> Parsed<BlockSize> {
     let refuse = || UsageError::new("accepted: a range of sizes, such as 1k-4k");
     let (min, max) = value.text.split_once(['-', ':']).ok_or_else(refuse)?;
-    let [min, max] = [min, max].map(|text| block_size(Value { text, ..value }));
+    let [min, max] = [min, max].map(|text| block_size(value.of(text)));
     let range = BlockSize::Range { min: min?, max: max? };
-    in_sectors(&range).validate().map_err(|e| UsageError::new(e.to_string()))?;
+    in_sectors(&range).validate().map_err(UsageError::new)?;
     Ok(range)
 }
 
@@ -674,17 +675,14 @@ const DISTRIBUTIONS: &str = "random, zipf:THETA, pareto:POWER, normal:DEVIATION,
 /// `random_distribution`, with fio's default parameters.
 pub fn distribution(value: Value<'_>) -> Parsed<Distribution> {
     let refuse = || UsageError::new(format!("accepted: {DISTRIBUTIONS}"));
-    let (kind, rest) = match value.text.split_once(':') {
-        Some((kind, rest)) => (kind, Some(rest)),
-        None => (value.text, None),
-    };
+    let (kind, rest) = value.split();
     let distribution = match (kind, rest) {
         ("random", None) => Distribution::Uniform,
         ("zoned", Some(list)) => {
             Distribution::Zoned(Zones::Percent(zones(list, 100, units::percent)?))
         }
         ("zoned_abs", Some(list)) => {
-            let size = |text: &str| units::bytes(text, value.base);
+            let size = |text| value.of(text).bytes();
             Distribution::Zoned(Zones::Bytes(zones(list, 0, size)?))
         }
         ("zipf" | "pareto" | "normal", rest) => {
@@ -700,12 +698,16 @@ pub fn distribution(value: Value<'_>) -> Parsed<Distribution> {
         }
         _ => return Err(refuse()),
     };
-    distribution.validate().map_err(|e| UsageError::new(e.to_string()))?;
+    distribution.validate().map_err(UsageError::new)?;
     Ok(distribution)
 }
 
 /// Parses `SHARE/LENGTH:SHARE/LENGTH`. For percentages, zones without a length divide the remainder of `whole` equally.
-fn zones<L>(list: &str, whole: u32, length: impl Fn(&str) -> Parsed<L>) -> Parsed<Vec<(u8, L)>>
+fn zones<'a, L>(
+    list: &'a str,
+    whole: u32,
+    length: impl Fn(&'a str) -> Parsed<L>,
+) -> Parsed<Vec<(u8, L)>>
 where
     L: Copy + Into<u64> + TryFrom<u32>,
 {
@@ -717,11 +719,8 @@ where
         zones.push((units::percent(share)?, len));
     }
     if zones.len() > Zones::MAX {
-        return Err(UsageError::new(format!(
-            "{} zones; accepted are up to {}",
-            zones.len(),
-            Zones::MAX
-        )));
+        let text = format!("{} zones; accepted are up to {}", zones.len(), Zones::MAX);
+        return Err(UsageError::new(text));
     }
     let given: u64 = zones.iter().filter_map(|(_, len)| len.map(Into::into)).sum();
     let open = zones.iter().filter(|(_, len)| len.is_none()).count() as u32;
@@ -738,32 +737,29 @@ where
 
 /// Parses one direction of `bssplit`: `4k/60:8k/40`. Sizes without a percentage divide the remainder equally; as in
 /// fio, if every size has a percentage, the remainder goes to the last one.
-pub fn block_sizes(value: Value<'_>) -> Result<BlockSize, UsageError> {
+pub fn block_sizes(value: Value<'_>) -> Parsed<BlockSize> {
     let mut parts = Vec::new();
     for part in value.text.split(':') {
         let (size, share) = part.split_once('/').unwrap_or((part, ""));
-        let share = if share.is_empty() { None } else { Some(units::percent(share)?) };
-        parts.push((block_size(Value { text: size, ..value })?, share));
+        let share = if share.is_empty() { None } else { Some(u32::from(units::percent(share)?)) };
+        parts.push((block_size(value.of(size))?, share));
     }
-    let given: u32 = parts.iter().filter_map(|(_, share)| share.map(u32::from)).sum();
-    let blank = parts.iter().filter(|(_, share)| share.is_none()).count() as u32;
-    if given > 100 {
-        let text =
-            format!("the shares sum to {given} percent; accepted: up to 100, as in 4k/60:8k/40");
-        return Err(UsageError::new(text));
+    let given: u32 = parts.iter().filter_map(|(_, share)| *share).sum();
+    let mut left = 100u32.checked_sub(given).ok_or_else(|| {
+        let accepted = "accepted: up to 100, as in 4k/60:8k/40";
+        UsageError::new(format!("the shares sum to {given} percent; {accepted}"))
+    })?;
+    let mut open = parts.iter().filter(|(_, share)| share.is_none()).count() as u32;
+    if let (0, Some((_, Some(last)))) = (open, parts.last_mut()) {
+        *last += left;
     }
-    if let (0, Some((_, Some(last)))) = (blank, parts.last_mut()) {
-        *last += (100 - given) as u8;
-    }
-    let mut left = 100 - given;
-    let mut open = blank;
     let filled = parts.into_iter().map(|(bs, share)| {
         let share = share.unwrap_or_else(|| {
             let share = left / open;
             (left, open) = (left - share, open - 1);
-            share as u8
+            share
         });
-        (bs, share)
+        (bs, share as u8)
     });
     Ok(BlockSize::Split(filled.collect()))
 }

@@ -20,13 +20,14 @@ use crate::report::as_fio;
 use blkmq_lab::workload::Job;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::page::Page;
+use blkmq_terminal::paper::{Paper, paragraph};
 use blkmq_terminal::units::KbBase;
 use clap::builder::ValueHint;
 use clap::{Arg, ArgAction, Command};
 use job_draft::{JobDraft, Value, put};
-use options::{Group, Kind, Meaning, Opt};
+use options::{Kind, Meaning, Opt, VIRTUAL};
 use run_draft::RunDraft;
-use sections::{Section, Setting};
+use sections::{Origin, Section, Setting};
 
 /// A parsed command line of `blkmq bench` or `blkmq sim`.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ pub enum Request {
 /// # Errors
 /// For the first argument that cannot be accepted.
 pub fn parse(args: &[String], time: Time) -> Result<Request, UsageError> {
-    let words = sections::read_words(args)?;
+    let words = sections::read_words(args);
     if words.help {
         return Ok(Request::Help);
     }
@@ -161,14 +162,14 @@ const DESCRIBING: [&str; 3] = ["description", "filename", "ioengine"];
 fn one(setting: &Setting, job: &mut JobDraft, run: &mut RunDraft) -> Result<(), UsageError> {
     let Some(option) = setting.option() else {
         let bare = Setting { value: None, ..setting.clone() };
-        return Err(bare.refuse(options::unknown(&setting.name)));
+        return Err(options::unknown(&setting.name).at(bare));
     };
     if let Meaning::Unsupported(why, defaults) = option.meaning {
         if setting.value.as_deref().is_some_and(|value| defaults.contains(&value)) {
             return Ok(());
         }
         let text = format!("fio's, but not built: {why}; accepted: jobs without it");
-        return Err(setting.refuse(UsageError::new(text)));
+        return Err(UsageError::new(text).at(setting));
     }
     let value = Value { text: text(setting, option)?, base: job.base };
     let applied = match option.meaning {
@@ -180,7 +181,9 @@ fn one(setting: &Setting, job: &mut JobDraft, run: &mut RunDraft) -> Result<(), 
         }
         Meaning::Job(apply) => apply(job, value),
         Meaning::Flag(place) => put(place(job), value.flag()),
-        Meaning::Run(_) if option.name == "status_interval" && setting.is_in_file() => {
+        Meaning::Run(_)
+            if option.name == "status_interval" && setting.origin != Origin::CommandLine =>
+        {
             Err(UsageError::new("accepted on the command line only, as in fio"))
         }
         Meaning::Run(apply) => apply(run, value),
@@ -196,7 +199,7 @@ fn one(setting: &Setting, job: &mut JobDraft, run: &mut RunDraft) -> Result<(), 
     if DESCRIBING.contains(&option.name) {
         push_new(&mut run.plan.annotations, (option.name, value.text.to_owned()));
     }
-    applied.map_err(|e| setting.refuse(e))
+    applied.map_err(|e| e.at(setting))
 }
 
 /// The job options of a section as written, including an explicit name.
@@ -230,25 +233,19 @@ fn text<'a>(setting: &'a Setting, option: &Opt) -> Result<&'a str, UsageError> {
         (None, Kind::Optional) => Ok(""),
         (None, Kind::Value) => {
             let accepts = if option.accepts.is_empty() { "a value" } else { option.accepts };
-            Err(setting.refuse(UsageError::new(format!("needs a value; accepted: {accepts}"))))
+            Err(UsageError::new(format!("needs a value; accepted: {accepts}")).at(setting))
         }
     }
 }
 
 /// `kb_base` is read first: the meaning of all sizes in its section depends on it.
 fn kb_base(section: &Section) -> Result<Option<KbBase>, UsageError> {
-    let Some(setting) = section
-        .settings
-        .iter()
-        .rfind(|setting| matches!(setting.name.as_str(), "kb_base" | "kb-base"))
-    else {
-        return Ok(None);
-    };
-    match setting.value.as_deref() {
-        Some("1024") => Ok(Some(KbBase::Binary)),
-        Some("1000") => Ok(Some(KbBase::Decimal)),
-        _ => Err(setting.refuse(UsageError::new("accepted: 1024, 1000"))),
-    }
+    let is_base = |it: &&Setting| matches!(it.name.as_str(), "kb_base" | "kb-base");
+    let Some(setting) = section.settings.iter().rfind(is_base) else { return Ok(None) };
+    let text = setting.value.as_deref().unwrap_or_default();
+    let words = [(KbBase::Binary, "1024"), (KbBase::Decimal, "1000")];
+    let base = Value { text, base: KbBase::Binary }.word(&words, "1024, 1000");
+    base.map(Some).map_err(|e| e.at(setting))
 }
 
 fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
@@ -329,7 +326,7 @@ the wait in the scheduler in it.
 ";
 
 /// The longest line of a list.
-const WIDTH: usize = 78;
+const WIDTH: usize = 79;
 
 /// The command for runs in `time`.
 pub fn definition(time: Time) -> Command {
@@ -339,23 +336,23 @@ pub fn definition(time: Time) -> Command {
     page.command(&notes(time))
         .override_usage(format!("blkmq {} {USAGE}", page.name))
         .arg(files)
-        .args(options::grouped().filter(|offer| is_offered(offer, time)).map(arg))
+        .args(options::under_headings().filter(|offer| is_offered(offer, time)).map(arg))
 }
 
 /// Returns whether the option is accepted, with an effect or without.
-fn is_offered((group, option): &(Group, &Opt), time: Time) -> bool {
+fn is_offered((heading, option): &(&str, &Opt), time: Time) -> bool {
     let is_built = !matches!(option.meaning, Meaning::Unsupported(..));
-    is_built && (*group != Group::Virtual || time != Time::Real)
+    is_built && (*heading != VIRTUAL || time != Time::Real)
 }
 
-fn arg((group, option): (Group, &'static Opt)) -> Arg {
+fn arg((heading, option): (&'static str, &'static Opt)) -> Arg {
     let arg = Arg::new(option.name).long(option.name).visible_aliases(option.aliases);
     let arg = match option.kind {
         Kind::Flag => arg.action(ArgAction::SetTrue),
         Kind::Value => valued(arg, option.accepts),
         Kind::Optional => valued(arg, option.accepts).num_args(0..=1),
     };
-    let arg = arg.help(option.help).help_heading(group.heading());
+    let arg = arg.help(option.help).help_heading(heading);
     match option.meaning {
         // The notes list these by their reasons.
         Meaning::NoOp(why) => arg.help(why).hide(true),
@@ -374,46 +371,37 @@ fn valued(arg: Arg, accepts: &'static str) -> Arg {
 
 /// Describes verification, devices, and the options that have no effect or are refused.
 fn notes(time: Time) -> String {
-    let mut text = format!("{VERIFYING}{FILES}\n{ENDING}");
-    text.push_str("Devices, each with a page in blkmq doc:\n");
-    text.push_str(&devices::list(|device| device.is_in(time)));
-    text.push_str("\nAccepted without effect:\n");
-    reasons(&mut text, |meaning| match meaning {
+    let devices = devices::list(|device| device.is_in(time));
+    let idle = reasons(|meaning| match meaning {
         Meaning::NoOp(why) => Some(why),
         _ => None,
     });
-    text.push_str("\nRefused, because it is not built:\n");
-    reasons(&mut text, |meaning| match meaning {
+    let refused = reasons(|meaning| match meaning {
         Meaning::Unsupported(why, _) => Some(why),
         _ => None,
     });
-    text
+    format!(
+        "{VERIFYING}{FILES}\n{ENDING}Devices, each with a page in blkmq doc:\n{devices}\n\
+         Accepted without effect:\n{idle}\nRefused, because it is not built:\n{refused}"
+    )
 }
 
 /// Lists the names of options, grouped by their common reason, in the order of the table.
-fn reasons(text: &mut String, reason: impl Fn(Meaning) -> Option<&'static str>) {
-    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+fn reasons(reason: impl Fn(Meaning) -> Option<&'static str>) -> String {
+    let mut groups: Vec<(&str, String)> = Vec::new();
     for option in options::all() {
         let Some(why) = reason(option.meaning) else { continue };
         match groups.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, names)) => names.push(option.name),
-            None => groups.push((why, vec![option.name])),
+            Some((_, names)) => names.extend([" ", option.name]),
+            None => groups.push((why, option.name.into())),
         }
     }
+    let mut list = Paper::new(WIDTH);
     for (why, names) in groups {
-        text.push_str(&format!("  {why}:\n"));
-        let mut line = String::from("   ");
-        for name in names {
-            if line.len() + name.len() > WIDTH {
-                text.push_str(&line);
-                text.push('\n');
-                line = String::from("   ");
-            }
-            line.push_str(&format!(" {name}"));
-        }
-        text.push_str(&line);
-        text.push('\n');
+        list.push_str(&format!("  {why}:\n"));
+        paragraph(&mut list, "    ", &names);
     }
+    list.finish()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! form one device, with a range for each file (decision 0019). Nothing is opened or created here: a file that does not
 //! exist or is too short is laid out when the first run begins.
 
-use super::file_draft::{FileDraft, Names, Roster, Wanted, paths, stretches};
+use super::file_draft::{FileDraft, Names, Roster, Wanted, needed, writes};
 use crate::devices;
 use crate::plan::{
     AccessChoice, DeviceChoice, PlacedFile, Plan, SchedulerChoice, ThreadSpec, Time, TracePlan,
@@ -18,7 +18,7 @@ use crate::report::{Format, TerseVersion};
 use blkmq_core::SECTOR_SIZE;
 use blkmq_engine::{Access, GroupSpec, Modes};
 use blkmq_lab::workload::verify::Method;
-use blkmq_lab::workload::{Amount, Direction, Job, Region};
+use blkmq_lab::workload::{Direction, Job, Region};
 use blkmq_terminal::UsageError;
 use std::fs::{FileType, Metadata};
 use std::io::ErrorKind;
@@ -113,15 +113,13 @@ impl RunDraft {
     /// Determines the device: without `--device`, the files of the jobs; with it, the jobs' files are ranges of the
     /// device.
     fn choose_device(&mut self, jobs: &mut [Job]) -> Result<(), UsageError> {
-        let Self { files, readonly, plan, .. } = &mut *self;
-        let (threads, time, dry_run) = (&plan.threads, plan.time, plan.dry_run);
-        let asked = Asked { files, threads, time, dry_run, readonly: *readonly };
-        if let Some(smallest) = plan.devices.iter().map(|device| device.size_bytes).min() {
-            divide(&asked, jobs, smallest)?;
+        if let Some(smallest) = self.plan.devices.iter().map(|device| device.size_bytes).min() {
+            self.divide(jobs, smallest)?;
             // Nothing is done to files.
-            files.clear();
+            self.files.clear();
         } else {
-            plan.devices.push(choose(&asked, jobs, &mut plan.notes)?);
+            let device = self.choose(jobs)?;
+            self.plan.devices.push(device);
         }
         Ok(())
     }
@@ -201,8 +199,7 @@ impl RunDraft {
 /// Checks that every job fits every device, with every number of threads.
 fn check(plan: &Plan, readonly: bool) -> Result<(), UsageError> {
     for job in &plan.jobs {
-        let writes = job.rw.directions().iter().any(|way| *way != Direction::Read);
-        if readonly && writes {
+        if readonly && writes(job) {
             let text = format!("rw={} writes; accepted with --readonly: read, randread", job.rw);
             return Err(UsageError::new(text).at(format!("job '{}'", job.name)));
         }
@@ -211,7 +208,7 @@ fn check(plan: &Plan, readonly: bool) -> Result<(), UsageError> {
                 // Threads' regions begin one after the other, so the last thread has the least room.
                 job.regions(numjobs - 1, device.size_bytes).map_err(|e| {
                     let place = format!("job '{}' on device {}", job.name, device.text);
-                    UsageError::new(e.to_string()).at(place)
+                    UsageError::new(e).at(place)
                 })?;
             }
         }
@@ -250,31 +247,6 @@ struct Part<'a> {
     regions: Vec<Region>,
 }
 
-impl Part<'_> {
-    fn writes(&self) -> bool {
-        let only = self.job.verify.as_ref().is_some_and(|verify| verify.only);
-        !only && self.job.rw.directions().iter().any(|way| *way != Direction::Read)
-    }
-
-    /// Returns two overlapping regions of the parts, or `None` if the verification of this part cannot read data
-    /// written by `other` in the meantime.
-    fn is_disturbed_by(&self, other: &Part<'_>, jobs: &[Job]) -> Option<[Region; 2]> {
-        let at_once = self.job.verify.is_some()
-            && other.writes()
-            && self.thread.phase == other.thread.phase
-            && !waits(jobs, self.thread.job, other.thread.job)
-            && !waits(jobs, other.thread.job, self.thread.job);
-        if !at_once {
-            return None;
-        }
-        let end = |region: &Region| region.start + region.size;
-        self.regions.iter().find_map(|mine| {
-            let overlaps = |it: &&Region| mine.start < end(it) && it.start < end(mine);
-            other.regions.iter().find(overlaps).map(|theirs| [*mine, *theirs])
-        })
-    }
-}
-
 /// Returns whether job `later` begins after job `earlier` (`wait_for`), directly or indirectly.
 fn waits(jobs: &[Job], later: usize, earlier: usize) -> bool {
     let Some(awaited) = &jobs[later].wait_for else { return false };
@@ -282,7 +254,8 @@ fn waits(jobs: &[Job], later: usize, earlier: usize) -> bool {
     named.into_iter().any(|at| at == earlier || waits(jobs, at, earlier))
 }
 
-/// Quadratic in the threads, of which there are a few thousand at most.
+/// Checks that no thread verifies what another one writes meanwhile. Quadratic in the threads, of which there are a few
+/// thousand at most.
 fn apart(plan: &Plan, device: &DeviceChoice, threads: &[ThreadSpec]) -> Result<(), UsageError> {
     let part = |thread: &ThreadSpec| {
         let job = &plan.jobs[thread.job];
@@ -291,139 +264,131 @@ fn apart(plan: &Plan, device: &DeviceChoice, threads: &[ThreadSpec]) -> Result<(
         Some(Part { job, thread: *thread, regions })
     };
     let parts = Vec::from_iter(threads.iter().filter_map(part));
-    let disturbed = |verifying: &Part<'_>| {
-        let others = parts.iter().filter(|other| other.thread != verifying.thread);
-        let (other, [mine, theirs]) = others
-            .into_iter()
-            .find_map(|other| Some((other, verifying.is_disturbed_by(other, &plan.jobs)?)))?;
-        let text = format!(
-            "thread {} verifies bytes {} to {}, and thread {} of job '{}' writes from {} to {} meanwhile; \
-             accepted: parts that do not overlap, such as size=1g with offset_increment=1g, or stonewall",
-            verifying.thread.thread,
-            mine.start,
-            mine.start + mine.size,
-            other.thread.thread,
-            other.job.name,
-            theirs.start,
-            theirs.start + theirs.size,
-        );
-        Some(UsageError::new(text).at(format!("job '{}'", verifying.job.name)))
-    };
-    parts.iter().find_map(disturbed).map_or(Ok(()), Err)
+    for verifying in parts.iter().filter(|part| part.job.verify.is_some()) {
+        let thread = verifying.thread;
+        let is_beside = |other: &&Part<'_>| {
+            other.thread != thread
+                && other.thread.phase == thread.phase
+                && !waits(&plan.jobs, thread.job, other.thread.job)
+                && !waits(&plan.jobs, other.thread.job, thread.job)
+        };
+        let writes = |job: &Job| writes(job) && job.verify.as_ref().is_none_or(|it| !it.only);
+        for other in parts.iter().filter(is_beside).filter(|other| writes(other.job)) {
+            let Some((mine, theirs)) = overlap(&verifying.regions, &other.regions) else {
+                continue;
+            };
+            let text = format!(
+                "thread {} verifies bytes {} to {}, and thread {} of job '{}' writes from {} to {} meanwhile; \
+                 accepted: parts that do not overlap, such as size=1g with offset_increment=1g, or stonewall",
+                thread.thread,
+                mine.start,
+                mine.start + mine.size,
+                other.thread.thread,
+                other.job.name,
+                theirs.start,
+                theirs.start + theirs.size,
+            );
+            return Err(UsageError::new(text).at(format!("job '{}'", verifying.job.name)));
+        }
+    }
+    Ok(())
+}
+
+/// The first two regions that overlap.
+fn overlap(all: &[Region], others: &[Region]) -> Option<(Region, Region)> {
+    let end = |region: &Region| region.start + region.size;
+    all.iter().find_map(|mine| {
+        let overlaps = |it: &&Region| mine.start < end(it) && it.start < end(mine);
+        others.iter().find(overlaps).map(|theirs| (*mine, *theirs))
+    })
 }
 
 /// The most files that are opened: below 1024, the usual limit of a process.
 const MAX_OPEN: usize = 900;
 
-/// The input of the choice.
-struct Asked<'a> {
-    /// The options about files, for each job.
-    files: &'a [FileDraft],
-    /// `threads`: replaces the number of threads of every job.
-    threads: &'a [Option<u32>],
-    /// The kind of time.
-    time: Time,
-    /// Whether only the plan is shown: then a missing device is not an error.
-    dry_run: bool,
-    /// `readonly`: whether files must not be created or changed.
-    readonly: bool,
-}
-
-/// Chooses the device, and places the files of `jobs` on it. Appends information for the user to `notes`.
-///
-/// # Errors
-/// If the files cannot form one device, or one of them does not exist and cannot be laid out.
-fn choose(
-    asked: &Asked<'_>,
-    jobs: &mut [Job],
-    notes: &mut Vec<String>,
-) -> Result<DeviceChoice, UsageError> {
-    // Files are not used in virtual time; a note says so.
-    if asked.time == Time::Real {
-        let roster = asked.roster(jobs, paths)?;
-        match (roster.files.as_slice(), roster.mixed()) {
-            ([], _) => {}
-            ([file, ..], Some((with, without))) => {
-                let text = format!(
-                    "has no file, and job '{}' has filename={}; a run has one queue around one device; accepted: \
-                     filename for all jobs, or --device",
-                    asked.files[with].job, file.name
-                );
-                return Err(asked.files[without].at(text));
-            }
-            ([file], None) => {
-                let chosen_by = format!("filename={}", file.name);
-                return Ok(DeviceChoice { chosen_by, ..asked.storage(file, jobs, notes)? });
-            }
-            (files, None) => {
-                let (choice, lengths) = asked.several(files, notes)?;
-                roster.assign(jobs, asked.files, &lengths);
-                let names = Vec::from_iter(files.iter().map(|file| file.name.to_string()));
-                let chosen_by = format!("filename={}", names.join(":"));
-                return Ok(DeviceChoice { chosen_by, ..choice });
+impl RunDraft {
+    /// Chooses the device, and places the files of `jobs` on it.
+    ///
+    /// # Errors
+    /// If the files cannot form one device, or one of them does not exist and cannot be laid out.
+    fn choose(&mut self, jobs: &mut [Job]) -> Result<DeviceChoice, UsageError> {
+        let time = self.plan.time;
+        // Files are not used in virtual time; a note says so.
+        if time == Time::Real {
+            let roster = self.roster(jobs, FileDraft::paths)?;
+            match (roster.files.as_slice(), roster.mixed()) {
+                ([], _) => {}
+                ([file, ..], Some((with, without))) => {
+                    let text = format!(
+                        "has no file, and job '{}' has filename={}; a run has one queue around one device; accepted: \
+                         filename for all jobs, or --device",
+                        self.files[with].job, file.name
+                    );
+                    return Err(self.files[without].at(text));
+                }
+                (files, None) => {
+                    let names = Vec::from_iter(files.iter().map(|file| file.name.as_str()));
+                    let chosen_by = format!("filename={}", names.join(":"));
+                    let choice = match files {
+                        [file] => self.storage(file, jobs)?,
+                        _ => self.several(&roster, jobs)?,
+                    };
+                    return Ok(DeviceChoice { chosen_by, ..choice });
+                }
             }
         }
+        // As in fio, it accepts trims.
+        let trims = jobs.iter().any(|job| job.rw.directions().contains(&Direction::Trim));
+        let text = if trims { "null,discard=1" } else { "null" };
+        let mut chosen = devices::choose(text, time)?;
+        // As in fio, the null device is as large as the jobs need.
+        if let Some(bytes) = self.needed(jobs)?.filter(|bytes| *bytes > chosen.size_bytes) {
+            chosen = devices::choose(&format!("{text},gb={}", bytes.div_ceil(1 << 30)), time)?;
+        }
+        self.divide(jobs, chosen.size_bytes)?;
+        Ok(DeviceChoice { is_stand_in: true, ..chosen })
     }
-    // As in fio, it accepts trims.
-    let trims = jobs.iter().any(|job| job.rw.directions().contains(&Direction::Trim));
-    let text = if trims { "null,discard=1" } else { "null" };
-    let null = devices::choose(text, asked.time)?;
-    // As in fio, the null device is as large as the jobs need.
-    let chosen = match asked.needed(jobs)?.filter(|bytes| *bytes > null.size_bytes) {
-        Some(bytes) => {
-            devices::choose(&format!("{text},gb={}", bytes.div_ceil(1 << 30)), asked.time)
-        }
-        None => Ok(null),
-    }?;
-    divide(asked, jobs, chosen.size_bytes)?;
-    Ok(DeviceChoice { is_stand_in: true, ..chosen })
-}
 
-/// For `jobs` with several files on a device of `bytes` that does not consist of their files, sets the positions of the
-/// files.
-///
-/// # Errors
-/// If there are too many.
-fn divide(asked: &Asked<'_>, jobs: &mut [Job], bytes: u64) -> Result<(), UsageError> {
-    let roster = asked.roster(jobs, stretches)?;
-    let even = Roster::even(bytes, roster.files.len());
-    let lengths = roster.files.iter().map(|file| file.needed.unwrap_or(even));
-    roster.assign(jobs, asked.files, &Vec::from_iter(lengths));
-    Ok(())
-}
+    /// For `jobs` with several files on a device of `bytes` that does not consist of their files, sets the positions of
+    /// the files.
+    ///
+    /// # Errors
+    /// If there are too many.
+    fn divide(&self, jobs: &mut [Job], bytes: u64) -> Result<(), UsageError> {
+        let roster = self.roster(jobs, FileDraft::stretches)?;
+        let even = Roster::even(bytes, roster.files.len());
+        let lengths = roster.files.iter().map(|file| file.needed.unwrap_or(even));
+        roster.assign(jobs, &self.files, &Vec::from_iter(lengths));
+        Ok(())
+    }
 
-impl Asked<'_> {
     fn roster(&self, jobs: &[Job], names: Names) -> Result<Roster, UsageError> {
-        Roster::new(self.files, jobs, |job| self.threads_of(job), names)
+        Roster::new(&self.files, jobs, |job| self.threads_of(job), names)
     }
 
     /// The most threads of `job` in a run.
     fn threads_of(&self, job: &Job) -> u32 {
-        self.threads.iter().copied().flatten().max().unwrap_or(job.numjobs)
+        self.plan.threads.iter().copied().flatten().max().unwrap_or(job.numjobs)
     }
 
     /// The device for the only file of `jobs`, which receive its length.
-    fn storage(
-        &self,
-        file: &Wanted,
-        jobs: &mut [Job],
-        notes: &mut Vec<String>,
-    ) -> Result<DeviceChoice, UsageError> {
+    fn storage(&mut self, file: &Wanted, jobs: &mut [Job]) -> Result<DeviceChoice, UsageError> {
         let path = &file.name;
-        let is_direct = self.direct(path, notes)?;
-        let found = look(path)?;
+        let is_direct = self.direct(path)?;
+        let (found, as_it_is) = (look(path)?, described(file, is_direct, None));
         let is_missing = found.is_none();
-        if is_missing && self.dry_run && (file.needed.is_none() || path.starts_with("/dev/")) {
-            notes.push(format!("filename={path} does not exist here: no size is checked"));
-            return Ok(choice(described(file, is_direct, None), u64::MAX));
+        if is_missing && self.plan.dry_run && (file.needed.is_none() || path.starts_with("/dev/")) {
+            let note = format!("filename={path} does not exist here: no size is checked");
+            self.plan.notes.push(note);
+            return Ok(choice(as_it_is, u64::MAX));
         }
         if found.as_ref().is_some_and(|found| is_block_device(found.file_type())) {
-            return devices::choose(&described(file, is_direct, None), self.time);
+            return devices::choose(&as_it_is, self.plan.time);
         }
         let length = found.map_or(0, |found| found.len());
         let needed = self.extend(jobs, length).max(file.needed.unwrap_or(0));
         if !is_missing && needed <= length {
-            return Ok(choice(described(file, is_direct, None), length));
+            return Ok(choice(as_it_is, length));
         }
         let mut bytes = self.laid_out(file, needed)?;
         let writes = |job: &Job| job.rw.directions() == [Direction::Write];
@@ -431,7 +396,7 @@ impl Asked<'_> {
         if is_filled {
             bytes -= bytes % u64::from(SECTOR_SIZE);
         }
-        notes.push(if is_filled {
+        self.plan.notes.push(if is_filled {
             format!("{path} begins as a hole of {bytes} bytes, which fill_device fills")
         } else {
             format!("{path} is laid out before the first run: {bytes} bytes, written through")
@@ -447,17 +412,14 @@ impl Asked<'_> {
         })
     }
 
-    /// The device of several files, and their lengths.
-    fn several(
-        &self,
-        files: &[Wanted],
-        notes: &mut Vec<String>,
-    ) -> Result<(DeviceChoice, Vec<u64>), UsageError> {
+    /// The device of several files, on which it places those of `jobs`.
+    fn several(&mut self, roster: &Roster, jobs: &mut [Job]) -> Result<DeviceChoice, UsageError> {
+        let files = roster.files.as_slice();
         if files.len() > MAX_OPEN {
             let text = format!("{} files in a run; accepted: up to {MAX_OPEN}", files.len());
             return Err(UsageError::new(text).at("nrfiles"));
         }
-        let is_direct = self.direct(&format!("{} files", files.len()), notes)?;
+        let is_direct = self.direct(&format!("{} files", files.len()))?;
         let (mut texts, mut lengths, mut disks) = (Vec::new(), Vec::new(), Vec::new());
         let (mut new, mut new_bytes) = (0, 0u64);
         for file in files {
@@ -481,7 +443,7 @@ impl Asked<'_> {
             return Err(with_own_queue(&files[at].name, "lies on another file system"));
         }
         if new > 0 {
-            notes.push(format!(
+            self.plan.notes.push(format!(
                 "{new} files are laid out before the first run: {new_bytes} bytes, written through"
             ));
         }
@@ -494,27 +456,28 @@ impl Asked<'_> {
         };
         let placed = starts.into_iter().zip(texts);
         let placed = placed.map(|(start, text)| PlacedFile { start, text }).collect();
-        Ok((DeviceChoice { files: placed, ..choice(text, end) }, lengths))
+        roster.assign(jobs, &self.files, &lengths);
+        Ok(DeviceChoice { files: placed, ..choice(text, end) })
     }
 
     /// Returns whether I/O bypasses the page cache: yes unless all jobs say otherwise.
-    fn direct(&self, path: &str, notes: &mut Vec<String>) -> Result<bool, UsageError> {
+    fn direct(&mut self, path: &str) -> Result<bool, UsageError> {
         let given = Vec::from_iter(self.files.iter().filter_map(|draft| draft.direct));
         match (given.contains(&true), given.contains(&false)) {
             (true, true) => {
                 let text = "direct=0 and direct=1 for one file; accepted: the same for all jobs";
                 return Err(UsageError::new(text));
             }
-            (false, false) => notes.push(format!(
+            (false, false) => self.plan.notes.push(format!(
                 "I/O to {path} passes by the page cache: direct is not given, and schedulers are behind the cache; \
                  direct=0 goes through it"
             )),
-            (false, true) => notes.push(format!(
+            (false, true) => self.plan.notes.push(format!(
                 "I/O to {path} goes through the page cache, as direct=0 asks for: what is measured is mostly memory"
             )),
             (true, false) => {}
         }
-        Ok(!given.contains(&false) || given.contains(&true))
+        Ok(!given.contains(&false))
     }
 
     /// The length of a file that is created, or extended to `needed` bytes, before the first run.
@@ -542,19 +505,11 @@ impl Asked<'_> {
 
     /// The size in bytes that all jobs need; `None` if no option determines it.
     fn needed(&self, jobs: &[Job]) -> Result<Option<u64>, UsageError> {
-        let roster = self.roster(jobs, stretches)?;
+        let roster = self.roster(jobs, FileDraft::stretches)?;
         let lengths = roster.files.iter().map(|file| file.needed.unwrap_or(0));
         let (_, end) = Roster::place(&Vec::from_iter(lengths));
         let of = |(draft, job): (&FileDraft, &Job)| {
-            let bytes = |amount| match amount {
-                Amount::Bytes(bytes) => Some(bytes),
-                Amount::Percent(_) => None,
-            };
-            let last = u64::from(self.threads_of(job).saturating_sub(1));
-            let start = bytes(job.offset)?
-                .saturating_add(bytes(job.offset_increment)?.saturating_mul(last));
-            let end = start.saturating_add(bytes(job.size?)?);
-            Some(end.max(draft.filesize.unwrap_or(0)))
+            needed(draft, job, self.threads_of(job).saturating_sub(1), (0, 1))
         };
         let single = self.files.iter().zip(jobs).filter(|(draft, _)| !draft.is_of_several());
         let most = single.filter_map(of).max();

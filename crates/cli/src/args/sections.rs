@@ -26,8 +26,8 @@ pub fn collect(words: Words) -> Result<Vec<Section>, UsageError> {
         match (setting.name.as_str(), &setting.value) {
             ("name", Some(name)) if !name.is_empty() => sections.push(Section::named(name)),
             ("name", _) => {
-                let message = UsageError::new("no value; accepted: the name of a job");
-                return Err(setting.refuse(message));
+                let message = "no value; accepted: the name of a job";
+                return Err(UsageError::new(message).at(setting));
             }
             ("section", _) => wanted.push(setting),
             _ => sections.last_mut().expect("begins with globals").settings.push(setting),
@@ -49,8 +49,8 @@ fn keep_wanted(sections: Vec<Section>, wanted: &[Setting]) -> Result<Vec<Section
         let known = sections.iter().filter_map(|section| section.name.as_deref());
         if !known.clone().any(|name| Some(name) == setting.value.as_deref()) {
             let known = Vec::from_iter(known).join(", ");
-            let message = UsageError::new(format!("no such section; accepted: {known}"));
-            return Err(setting.refuse(message));
+            let message = format!("no such section; accepted: {known}");
+            return Err(UsageError::new(message).at(setting));
         }
     }
     let is_wanted = |section: &Section| {
@@ -166,7 +166,7 @@ impl Reading<'_> {
         let section = self.sections.last_mut().ok_or_else(|| {
             let accepted =
                 "stands before the first section; accepted: [global] or [job name] first";
-            setting.refuse(UsageError::new(accepted))
+            UsageError::new(accepted).at(&setting)
         })?;
         section.settings.push(setting);
         Ok(())
@@ -201,7 +201,7 @@ fn setting(line: &str, origin: Origin) -> Result<Setting, UsageError> {
     let setting = Setting { name: name.into(), value, origin };
     if name.is_empty() || name.contains(char::is_whitespace) {
         let malformed = "malformed line; accepted: key=value, a bare boolean, or a comment";
-        return Err(setting.refuse(UsageError::new(malformed)));
+        return Err(UsageError::new(malformed).at(setting));
     }
     Ok(setting)
 }
@@ -240,53 +240,35 @@ pub struct Words {
 }
 
 /// Takes `args` apart.
-///
-/// # Errors
-/// If an option is unknown or lacks its value.
-pub fn read_words(args: &[String]) -> Result<Words, UsageError> {
+pub fn read_words(args: &[String]) -> Words {
     let mut words = Words::default();
     let mut rest = args.iter().peekable();
     while let Some(arg) = rest.next() {
-        if arg == "--" {
-            words.files.extend(rest.by_ref().cloned());
-            break;
+        let option = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'));
+        match option.filter(|option| !option.is_empty()) {
+            None if arg == "--" => words.files.extend(rest.by_ref().cloned()),
+            None => words.files.push(arg.clone()),
+            Some("h" | "help") => words.help = true,
+            Some("v" | "version") => words.version = true,
+            Some(option) => {
+                let (name, mut value) = match option.split_once('=') {
+                    Some((name, value)) => (name, Some(value.to_owned())),
+                    None => (option, None),
+                };
+                let bare = Setting { name: name.into(), value: None, origin: Origin::CommandLine };
+                if value.is_none() {
+                    // An unknown option is refused later, together with all other faults.
+                    let takes = |next: &&String| match bare.option().map(|option| option.kind) {
+                        Some(Kind::Flag) => matches!(next.as_str(), "0" | "1"),
+                        Some(Kind::Value | Kind::Optional) | None => !looks_like_option(next),
+                    };
+                    value = rest.next_if(takes).cloned();
+                }
+                words.settings.push(Setting { value, ..bare });
+            }
         }
-        if arg == "-" {
-            words.files.push(arg.clone());
-            continue;
-        }
-        let Some(option) = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-')) else {
-            words.files.push(arg.clone());
-            continue;
-        };
-        if matches!(option, "h" | "help") {
-            words.help = true;
-            continue;
-        }
-        if matches!(option, "v" | "version") {
-            words.version = true;
-            continue;
-        }
-        if option.is_empty() {
-            let text = "accepted: an option such as --bs=4k, or the path of a job file";
-            return Err(UsageError::new(text).at(arg));
-        }
-        let (name, mut value) = match option.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
-            None => (option, None),
-        };
-        let bare = Setting { name: name.into(), value: None, origin: Origin::CommandLine };
-        if value.is_none() {
-            // An unknown option is refused later, together with all other faults.
-            let takes = |next: &&String| match bare.option().map(|option| option.kind) {
-                Some(Kind::Flag) => matches!(next.as_str(), "0" | "1"),
-                Some(Kind::Value | Kind::Optional) | None => !looks_like_option(next),
-            };
-            value = rest.next_if(takes).cloned();
-        }
-        words.settings.push(Setting { value, ..bare });
     }
-    Ok(words)
+    words
 }
 
 /// `-1` is a value, `-rw` and `--rw` are not.
@@ -322,16 +304,6 @@ impl Setting {
             Origin::CommandLine => options::find_beginning(&self.name),
             Origin::File(..) => None,
         })
-    }
-
-    /// Returns whether the setting is in a job file.
-    pub fn is_in_file(&self) -> bool {
-        matches!(self.origin, Origin::File(..))
-    }
-
-    /// Prefixes each fault of `error` with the origin and the text of this setting.
-    pub fn refuse(&self, error: UsageError) -> UsageError {
-        error.at(self)
     }
 }
 
@@ -517,12 +489,12 @@ mod tests {
         }
     }
 
-    fn words(line: &str) -> Result<Words, UsageError> {
+    fn words(line: &str) -> Words {
         read_words(&Vec::from_iter(line.split_whitespace().map(String::from)))
     }
 
     fn written(line: &str) -> Vec<String> {
-        words(line).expect(line).settings.iter().map(Setting::to_string).collect()
+        words(line).settings.iter().map(Setting::to_string).collect()
     }
 
     #[test]
@@ -538,12 +510,12 @@ mod tests {
 
     #[test]
     fn a_boolean_leaves_a_job_file_alone() {
-        let words = words("--time_based a.fio --direct 1 --thread 0 b.fio").expect("valid");
+        let words = words("--time_based a.fio --direct 1 --thread 0 b.fio");
         let settings = Vec::from_iter(words.settings.iter().map(Setting::to_string));
         assert_eq!(settings, ["--time_based", "--direct=1", "--thread=0"]);
         assert_eq!(words.files, ["a.fio", "b.fio"]);
-        assert_eq!(read_words(&["--".into(), "--x".into()]).expect("a file").files, ["--x"]);
-        assert_eq!(read_words(&["-".into()]).expect("standard input").files, ["-"]);
+        assert_eq!(read_words(&["--".into(), "--x".into()]).files, ["--x"]);
+        assert_eq!(read_words(&["-".into()]).files, ["-"]);
     }
 
     #[test]
@@ -554,7 +526,7 @@ mod tests {
             value: Some("f".into()),
             origin: Origin::CommandLine,
         };
-        let refused = setting.refuse(UsageError::all(faults).expect("two"));
+        let refused = UsageError::all(faults).expect("two").at(setting);
         assert_eq!(refused.to_string(), "--tenants=f: a\n--tenants=f: b");
     }
 }

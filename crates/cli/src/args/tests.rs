@@ -1,9 +1,9 @@
 //! Tests the meaning of options through the entry point that the command line uses: the options of jobs and of their
 //! verification, then those for engines and files.
 
-use super::options::{self, Group, Meaning};
+use super::options::{self, Meaning};
 use super::{Request, definition, parse};
-use crate::plan::{Plan, ScopeChoice, Time, job_file};
+use crate::plan::{Plan, Time, job_file};
 use blkmq_core::{Class, IoPrio, Nanos};
 use blkmq_lab::workload::verify::{Method, Pattern};
 use blkmq_lab::workload::{
@@ -413,7 +413,7 @@ fn schedulers_come_from_either_option() {
     let twice = "--scheduler=mq-deadline --scheduler=none,mq-deadline";
     assert_eq!(names(twice), ["mq-deadline", "none"]);
     assert_eq!(plan("--rw=read").schedulers.len(), blkmq_sched::registry::ALL.len());
-    assert_eq!(plan("--rw=read --scope=queue").scope, Some(ScopeChoice::Queue));
+    assert_eq!(plan("--rw=read --scope=queue").scope, Some(blkmq_sched::Scope::Queue));
 }
 
 #[test]
@@ -735,9 +735,9 @@ fn help_names_every_option_and_the_devices_of_its_time() {
     assert!(!sim.contains("uring:PATH"));
     assert_eq!(bench.contains("uring:PATH"), cfg!(target_os = "linux"));
     assert!(bench.contains("faults[,KEY=VALUE]...:DEVICE"));
-    for (group, option) in options::grouped().filter(|(group, _)| *group != Group::Virtual) {
+    for (heading, option) in options::under_headings().filter(|(it, _)| *it != options::VIRTUAL) {
         assert!(bench.contains(option.name), "{} is missing", option.name);
         let listed = bench.contains(&format!("      --{}", option.name));
-        assert!(listed || group == Group::Foreign, "{} is missing", option.name);
+        assert!(listed || heading == options::FOREIGN, "{} is missing", option.name);
     }
 }

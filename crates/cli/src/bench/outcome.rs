@@ -8,7 +8,9 @@ use super::setup;
 use super::tally::{self, Part, Trouble};
 use crate::Failure;
 use crate::devices::{self, path_of};
-use crate::plan::{self, Plan, RunSpec, SchedulerChoice, StatsChoice, ThreadSpec, Time, TracePlan};
+use crate::plan::{
+    self, Choice, Plan, RunSpec, SchedulerChoice, StatsChoice, ThreadSpec, Time, TracePlan,
+};
 use crate::report::job::JobResult;
 use crate::report::model::{
     self, Counters, Courses, Disk, GroupResult, Groups, Kicks, Locks, Merges, OpTimes, Run, Shared,
@@ -22,7 +24,7 @@ use blkmq_lab::elevator_log::ElevatorLog;
 use blkmq_lab::observe::{Depths, Inversions, Observation};
 use blkmq_lab::trace::Tracer;
 use blkmq_lab::workload::{Job, Series};
-use blkmq_sched::{FloorCause, FloorReport, GroupStats, Reading, Scope};
+use blkmq_sched::{FloorCause, FloorReport, GroupStats, Reading};
 use blkmq_terminal::UsageError;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -119,10 +121,7 @@ pub fn run_of(
         scheduler_options: options,
         device: model::Device { kind: devices::kind(device), text: spec.device.text.clone() },
         access: spec.access.text.clone(),
-        scope: match spec.scope {
-            Scope::Queue => "queue".into(),
-            Scope::HwQueue => "hwqueue".into(),
-        },
+        scope: spec.scope.word().into(),
         threads: spec.threads.len() as u32,
         is_partial: false,
         jobs: results(plan, spec, parts),
@@ -295,7 +294,7 @@ fn group_results<P: Send + 'static>(
         add_waits(&queue.waits(), &mut found);
     }
     let all = found.into_iter().map(|(_, group)| group).collect();
-    Groups { level: plan.group_stats.to_string(), all }
+    Groups { level: plan.group_stats.word().into(), all }
 }
 
 /// Adds the groups below the group at `parent`, each followed by its descendants.

@@ -10,12 +10,12 @@
 //! reason.
 
 use super::tally::Part;
-use crate::plan::{Nomerges, Plan, PumpChoice, RunSpec, StatsChoice, ThreadSpec};
+use crate::plan::{Plan, RunSpec, StatsChoice, ThreadSpec};
 use crate::{Failure, devices};
 use blkmq::{BlockDevice, Device};
 use blkmq_buf::{AlignedBuf, BufferPool, IoBuf};
 use blkmq_core::{GroupId, Limits, Nanos, Owner, SECTOR_SIZE};
-use blkmq_engine::{AUTO, Config, ConfigNote, NoMerges, PolicyChoice, PumpMode, Queue, StatsMode};
+use blkmq_engine::{AUTO, Config, ConfigNote, PolicyChoice, Queue, StatsMode};
 use blkmq_lab::workload::{
     Buffers, Direction, Filler, Generator, GeneratorError, Job, Stream, Ties, Verifier, longest,
 };
@@ -191,15 +191,8 @@ pub fn config<P: BenchPayload>(
         },
         access: spec.access.access,
         modes: spec.access.modes,
-        nomerges: match plan.nomerges {
-            Nomerges::All => NoMerges::All,
-            Nomerges::Simple => NoMerges::Simple,
-            Nomerges::None => NoMerges::None,
-        },
-        pump: match plan.pump {
-            PumpChoice::Inline => PumpMode::Inline,
-            PumpChoice::Threads => PumpMode::Thread,
-        },
+        nomerges: plan.nomerges,
+        pump: plan.pump,
         submitters: threads,
         depth: depths.max().unwrap_or(1),
         ..default.scheduler(spec.scheduler.factory)

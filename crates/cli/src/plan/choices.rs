@@ -10,24 +10,26 @@
 use crate::report::Format;
 use blkmq_engine::{
     Access, DispatchMode, GroupSpec, GroupTree, InsertMode, IoMax, KickMode, MergeMode, Modes,
-    Promise, weight_of_io_weight,
+    NoMerges, Promise, PumpMode, weight_of_io_weight,
 };
 use blkmq_lab::workload::{DedupeMode, Job};
+use blkmq_sched::Scope;
 use blkmq_terminal::scheduler::{self, Spec};
 use blkmq_terminal::table::{Faults, Span, Table};
 use blkmq_terminal::units::{self, KbBase};
 use blkmq_terminal::{UsageError, bounded, limits};
-use std::fmt;
 use std::mem::discriminant;
 
 /// A closed set of words.
-pub trait Choice: Copy + PartialEq + 'static {
+pub trait Choice: Copy + 'static {
     /// Every member with its word.
     const WORDS: &'static [(&'static str, Self)];
 
     /// Returns the word for this member.
     fn word(self) -> &'static str {
-        let found = Self::WORDS.iter().find(|(_, member)| *member == self);
+        // Each version of the terse format has the same word.
+        let is_same = |member: &Self| discriminant(member) == discriminant(&self);
+        let found = Self::WORDS.iter().find(|(_, member)| is_same(member));
         found.map(|(word, _)| *word).expect("every member has a word")
     }
 
@@ -36,43 +38,17 @@ pub trait Choice: Copy + PartialEq + 'static {
     /// # Errors
     /// If there is none; the message lists all words.
     fn from_word(word: &str) -> Result<Self, UsageError> {
-        let found = Self::WORDS.iter().find(|(known, _)| *known == word);
-        found.map(|(_, member)| *member).ok_or_else(|| {
-            let words = Vec::from_iter(Self::WORDS.iter().map(|(word, _)| *word)).join(", ");
-            UsageError::new(format!("'{word}' is none of the choices; accepted: {words}"))
-        })
+        among(word, Self::WORDS)
     }
 }
 
-/// The threads that move requests from the elevator to the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum PumpChoice {
-    /// The threads that submit and wait.
-    #[default]
-    Inline,
-    /// Pump threads, one per hardware queue.
-    Threads,
-}
-
-/// How much merging is tried; sysfs's `nomerges`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Nomerges {
-    /// Everything (0).
-    #[default]
-    All,
-    /// Only merges that cost no search (1).
-    Simple,
-    /// Nothing (2).
-    None,
-}
-
-/// How many elevators a queue has, where the user overrules the scheduler.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ScopeChoice {
-    /// One for the whole queue.
-    Queue,
-    /// One for each hardware queue.
-    HwQueue,
+/// The member that `word` selects.
+fn among<M: Copy>(word: &str, words: &[(&str, M)]) -> Result<M, UsageError> {
+    let found = words.iter().find(|(known, _)| *known == word).map(|(_, member)| *member);
+    found.ok_or_else(|| {
+        let words = Vec::from_iter(words.iter().map(|(known, _)| *known)).join(", ");
+        UsageError::new(format!("'{word}' is none of the choices; accepted: {words}"))
+    })
 }
 
 /// The level of statistics about groups, and the time of counting.
@@ -98,17 +74,17 @@ impl Choice for StatsChoice {
     ];
 }
 
-impl Choice for PumpChoice {
+impl Choice for PumpMode {
     const WORDS: &'static [(&'static str, Self)] =
-        &[("inline", Self::Inline), ("threads", Self::Threads)];
+        &[("inline", Self::Inline), ("threads", Self::Thread)];
 }
 
-impl Choice for Nomerges {
+impl Choice for NoMerges {
     const WORDS: &'static [(&'static str, Self)] =
         &[("0", Self::All), ("1", Self::Simple), ("2", Self::None)];
 }
 
-impl Choice for ScopeChoice {
+impl Choice for Scope {
     const WORDS: &'static [(&'static str, Self)] =
         &[("queue", Self::Queue), ("hwqueue", Self::HwQueue)];
 }
@@ -120,26 +96,7 @@ impl Choice for DedupeMode {
 
 impl Choice for Format {
     const WORDS: &'static [(&'static str, Self)] = &Self::ALL;
-
-    /// Each version of the terse format has its own word.
-    fn word(self) -> &'static str {
-        let is_same = |other: &Self| discriminant(other) == discriminant(&self);
-        let found = Self::WORDS.iter().find(|(_, member)| is_same(member));
-        found.map(|(word, _)| *word).expect("every format has a word")
-    }
 }
-
-macro_rules! print_as_word {
-    ($($choice:ty),*) => {$(
-        impl fmt::Display for $choice {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.word())
-            }
-        }
-    )*};
-}
-
-print_as_word!(PumpChoice, Nomerges, ScopeChoice, StatsChoice);
 
 /// A way to share an elevator.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -195,7 +152,7 @@ impl AccessChoice {
             merge: before.merge.or(modes.merge),
             kick: before.kick.or(modes.kick),
         };
-        self.modes.settle(self.access).map_err(|e| UsageError::new(e.to_string()))?;
+        self.modes.settle(self.access).map_err(UsageError::new)?;
         for (key, (old, new)) in MODES.iter().zip(names(&before).iter().zip(names(&self.modes))) {
             if let (None, Some(name)) = (old, new) {
                 let separator = if self.text.contains(':') { ',' } else { ':' };
@@ -222,24 +179,16 @@ fn names(modes: &Modes) -> [Option<&'static str>; 4] {
 /// If there is no such mode or value.
 pub fn set(modes: &mut Modes, key: &str, value: &str) -> Result<(), UsageError> {
     match key {
-        "dispatch" => modes.dispatch = Some(choice(value, &DispatchMode::ALL)?),
-        "insert" => modes.insert = Some(choice(value, &InsertMode::ALL)?),
-        "merge" => modes.merge = Some(choice(value, &MergeMode::ALL)?),
-        "kick" => modes.kick = Some(choice(value, &KickMode::ALL)?),
+        "dispatch" => modes.dispatch = Some(among(value, &DispatchMode::ALL)?),
+        "insert" => modes.insert = Some(among(value, &InsertMode::ALL)?),
+        "merge" => modes.merge = Some(among(value, &MergeMode::ALL)?),
+        "kick" => modes.kick = Some(among(value, &KickMode::ALL)?),
         _ => {
             let text = format!("no option '{key}'; accepted: {}", MODES.join(", "));
             return Err(UsageError::new(text));
         }
     }
     Ok(())
-}
-
-fn choice<M: Copy>(word: &str, all: &[(&'static str, M)]) -> Result<M, UsageError> {
-    let found = all.iter().find(|(name, _)| *name == word).map(|(_, mode)| *mode);
-    found.ok_or_else(|| {
-        let names = Vec::from_iter(all.iter().map(|(name, _)| *name)).join(", ");
-        UsageError::new(format!("'{word}' is none of the choices; accepted: {names}"))
-    })
 }
 
 /// The most CPUs of a machine, as Linux's sets of them have it.
@@ -371,7 +320,7 @@ pub fn parse_group(text: &str) -> Result<GroupSpec, UsageError> {
             "weight" => group.weight = number(pair, value)?,
             "io.weight" => {
                 let weight = weight_of_io_weight(number(pair, value)?);
-                group.weight = weight.map_err(|e| UsageError::new(e.to_string()))?;
+                group.weight = weight.map_err(UsageError::new)?;
             }
             "parent" => group.parent = value.into(),
             limit if IoMax::WORDS.contains(&limit) => {
@@ -421,7 +370,7 @@ pub fn group_tree(mut wanted: Vec<GroupSpec>, jobs: &[Job]) -> Result<GroupTree,
             }),
         }
     }
-    GroupTree::of(wanted).map_err(|e| UsageError::new(e.to_string()))
+    GroupTree::of(wanted).map_err(UsageError::new)
 }
 
 /// The longest file, in bytes.
@@ -548,9 +497,9 @@ mod tests {
 
     #[test]
     fn words_choose_and_print() {
-        assert_eq!(PumpChoice::from_word("threads"), Ok(PumpChoice::Threads));
-        assert_eq!(Nomerges::Simple.to_string(), "1");
-        let message = PumpChoice::from_word("thread").expect_err("no such word").to_string();
+        assert_eq!(PumpMode::from_word("threads"), Ok(PumpMode::Thread));
+        assert_eq!(NoMerges::Simple.word(), "1");
+        let message = PumpMode::from_word("thread").expect_err("no such word").to_string();
         assert_eq!(message, "'thread' is none of the choices; accepted: inline, threads");
     }
 

@@ -12,17 +12,16 @@ pub mod choices;
 mod print;
 
 pub use blkmq_terminal::SchedulerChoice;
-pub use choices::{AccessChoice, Choice, Cpus, Nomerges, PumpChoice, ScopeChoice, StatsChoice};
+pub use choices::{AccessChoice, Choice, Cpus, StatsChoice};
 pub use print::{job_file, quote, time};
 
 use crate::report::Format;
 use blkmq::Device;
 use blkmq_core::Nanos;
 use blkmq_device::MachineShape;
-use blkmq_engine::{DeviceDepth, GroupTree};
+use blkmq_engine::{DeviceDepth, GroupTree, NoMerges, PumpMode};
 use blkmq_lab::workload::{Depth, Job, Latencies, Rw};
 use blkmq_sched::Scope;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -60,15 +59,15 @@ pub struct Plan {
     /// Thread counts to compare. Each replaces `numjobs` of every job; `None` keeps it.
     pub threads: Vec<Option<u32>>,
     /// The scope, if it overrides the scheduler's own.
-    pub scope: Option<ScopeChoice>,
+    pub scope: Option<Scope>,
     /// How much merging is tried.
-    pub nomerges: Nomerges,
+    pub nomerges: NoMerges,
     /// Scheduler tags; `None` is the engine's default for the device.
     pub nr_requests: Option<u32>,
     /// How many requests the device may hold.
     pub device_depth: DeviceDepth,
     /// The threads that pump.
-    pub pump: PumpChoice,
+    pub pump: PumpMode,
     /// The number of runs of each case; the median is reported.
     pub repeat: u32,
     /// The format of the results.
@@ -129,7 +128,7 @@ pub struct TracePlan {
 }
 
 /// A device with its parameters.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct DeviceChoice {
     /// A name in the registry of devices.
     pub name: String,
@@ -228,7 +227,7 @@ impl Time {
 }
 
 /// A slot for an open device, shared by copies of a choice.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Kept(Arc<Mutex<Option<Device>>>);
 
 impl Kept {
@@ -245,21 +244,6 @@ impl Kept {
     /// Takes the device, if one is kept.
     pub fn take(&self) -> Option<Device> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-/// Choices are compared by their descriptions.
-impl PartialEq for Kept {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Kept {}
-
-impl fmt::Debug for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Kept")
     }
 }
 
@@ -353,11 +337,7 @@ impl Plan {
 
     /// The number of elevators of a queue with `scheduler`.
     fn scope_of(&self, scheduler: &SchedulerChoice) -> Scope {
-        match self.scope {
-            None => scheduler.factory.scope,
-            Some(ScopeChoice::Queue) => Scope::Queue,
-            Some(ScopeChoice::HwQueue) => Scope::HwQueue,
-        }
+        self.scope.unwrap_or(scheduler.factory.scope)
     }
 
     /// The threads of a run with `numjobs` threads per job, or with each job's own number.

@@ -2,7 +2,7 @@
 //! other; and those of zones.
 
 use super::super::job_draft::{Value, cmdprio_split, percentiles, put, unless_zero};
-use super::{Group, Opt, flag, job};
+use super::{Opt, PATTERN, flag, job};
 use crate::plan::choices::{Cpus, nodes};
 use blkmq_core::Nanos;
 use blkmq_lab::workload::{ExitWhat, OnError, Unified};
@@ -148,19 +148,19 @@ pub const OPTIONS: &[Opt] = &[
     ),
     job("percentile_list", |d, v| put(&mut d.job.percentile_list, percentiles(v.text)))
         .takes("P:P:...", "percentiles of latency to report, up to 20"),
-    job("zonemode", |d, v| put(&mut d.is_strided, is_strided(v))).under(Group::Pattern).takes(
+    job("zonemode", |d, v| put(&mut d.is_strided, is_strided(v))).under(PATTERN).takes(
         "none, strided",
         "strided: zonesize bytes of I/O in each zone of zonerange, and zoneskip to the \
          next one",
     ),
     job("zonesize", |d, v| put(&mut d.zones.size, v.bytes()))
-        .under(Group::Pattern)
+        .under(PATTERN)
         .takes("SIZE", "I/O in a zone before the next one begins"),
     job("zonerange", |d, v| put(&mut d.zones.range, v.bytes()))
-        .under(Group::Pattern)
+        .under(PATTERN)
         .takes("SIZE", "length of a zone (default zonesize)"),
     job("zoneskip", |d, v| put(&mut d.zones.skip, v.bytes()))
-        .under(Group::Pattern)
+        .under(PATTERN)
         .takes("SIZE", "gap between two zones (default 0)"),
     job("flow", |d, v| put(&mut d.flow.weight, v.count(0..=MAX_WEIGHT))).takes(
         "COUNT",

@@ -15,6 +15,7 @@ use crate::devices;
 use crate::plan::{AccessChoice, Choice, SchedulerChoice, Time, choices};
 use crate::report::{Format, TerseVersion};
 use blkmq_core::Nanos;
+use blkmq_engine::DeviceDepth;
 use blkmq_terminal::UsageError;
 use blkmq_terminal::table::nearest;
 
@@ -25,7 +26,7 @@ pub struct Opt {
     /// Other spellings.
     pub aliases: &'static [&'static str],
     /// The heading of the help that lists the option, if it is not that of its table.
-    pub group: Option<Group>,
+    pub heading: Option<&'static str>,
     /// Whether the option needs a value.
     pub kind: Kind,
     /// The form of the value.
@@ -34,31 +35,6 @@ pub struct Opt {
     pub help: &'static str,
     /// The function that implements the option, or the reason why it has no effect or is refused.
     pub meaning: Meaning,
-}
-
-/// Headings of the help.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Group {
-    /// The beginning and end of jobs.
-    Jobs,
-    /// The target of the I/O.
-    Files,
-    /// Which I/Os a job issues.
-    Pattern,
-    /// The amount, rate and duration of I/O.
-    Load,
-    /// Whether contents are right.
-    Verify,
-    /// Logs of single I/Os.
-    Logs,
-    /// The schedulers, devices and modes that are compared.
-    Compare,
-    /// Options of simulations only.
-    Virtual,
-    /// The format and destination of the output.
-    Output,
-    /// Accepted without effect, and refused.
-    Foreign,
 }
 
 /// Whether an option needs a value.
@@ -70,24 +46,6 @@ pub enum Kind {
     Value,
     /// The option takes an optional value.
     Optional,
-}
-
-impl Group {
-    /// The heading in the help.
-    pub fn heading(self) -> &'static str {
-        match self {
-            Self::Jobs => "Jobs",
-            Self::Files => "Engine and file",
-            Self::Pattern => "Pattern",
-            Self::Load => "Load and time",
-            Self::Verify => "Verification",
-            Self::Logs => "Logs",
-            Self::Compare => "What is compared",
-            Self::Virtual => "Virtual time",
-            Self::Output => "Output",
-            Self::Foreign => "Options of fio without effect",
-        }
-    }
 }
 
 /// A function that applies an option to a job.
@@ -118,8 +76,8 @@ pub enum Meaning {
 }
 
 const fn option(name: &'static str, meaning: Meaning) -> Opt {
-    let (aliases, group, kind): (&[&str], _, _) = (&[], None, Kind::Value);
-    Opt { name, aliases, group, kind, accepts: "", help: "", meaning }
+    let (aliases, heading, kind): (&[&str], _, _) = (&[], None, Kind::Value);
+    Opt { name, aliases, heading, kind, accepts: "", help: "", meaning }
 }
 
 const fn job(name: &'static str, apply: ApplyJob) -> Opt {
@@ -135,6 +93,11 @@ const fn run(name: &'static str, apply: ApplyRun) -> Opt {
 }
 
 impl Opt {
+    /// The name and its other spellings.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.aliases.iter().copied())
+    }
+
     const fn takes(self, accepts: &'static str, help: &'static str) -> Self {
         Self { accepts, help, ..self }
     }
@@ -151,35 +114,43 @@ impl Opt {
         Self { aliases, ..self }
     }
 
-    const fn under(self, group: Group) -> Self {
-        Self { group: Some(group), ..self }
+    const fn under(self, heading: &'static str) -> Self {
+        Self { heading: Some(heading), ..self }
     }
 }
 
-/// The headings in their order, each with its options.
-const TABLES: [(Group, &[Opt]); 10] = [
-    (Group::Jobs, JOBS),
-    (Group::Files, pattern::FILES),
-    (Group::Pattern, pattern::OPTIONS),
-    (Group::Load, load::OPTIONS),
-    (Group::Pattern, pattern::CONTENTS),
-    (Group::Verify, pattern::VERIFY),
-    (Group::Logs, pattern::LOGS),
-    (Group::Compare, COMPARE),
-    (Group::Output, OUTPUT),
-    (Group::Foreign, foreign::OPTIONS),
+const PATTERN: &str = "Pattern";
+const COMPARED: &str = "What is compared";
+/// The heading of options of simulations only.
+pub const VIRTUAL: &str = "Virtual time";
+const RESULTS: &str = "Output";
+/// The heading of options that are accepted without effect, or refused.
+pub const FOREIGN: &str = "Options of fio without effect";
+
+/// The headings of the help in their order, each with its options.
+const TABLES: [(&str, &[Opt]); 10] = [
+    ("Jobs", JOBS),
+    ("Engine and file", pattern::FILES),
+    (PATTERN, pattern::OPTIONS),
+    ("Load and time", load::OPTIONS),
+    (PATTERN, pattern::CONTENTS),
+    ("Verification", pattern::VERIFY),
+    ("Logs", pattern::LOGS),
+    (COMPARED, COMPARE),
+    (RESULTS, OUTPUT),
+    (FOREIGN, foreign::OPTIONS),
 ];
 
 /// Every option, in the order of the help.
-pub fn all() -> impl Iterator<Item = &'static Opt> + Clone {
+pub fn all() -> impl Iterator<Item = &'static Opt> {
     TABLES.iter().flat_map(|(_, options)| *options)
 }
 
 /// Every option with its heading, in the order of the help.
-pub fn grouped() -> impl Iterator<Item = (Group, &'static Opt)> {
-    let table = |(group, options): &(Group, &'static [Opt])| {
-        let group = *group;
-        options.iter().map(move |option| (option.group.unwrap_or(group), option))
+pub fn under_headings() -> impl Iterator<Item = (&'static str, &'static Opt)> {
+    let table = |(heading, options): &(&'static str, &'static [Opt])| {
+        let heading = *heading;
+        options.iter().map(move |option| (option.heading.unwrap_or(heading), option))
     };
     TABLES.iter().flat_map(table)
 }
@@ -187,32 +158,27 @@ pub fn grouped() -> impl Iterator<Item = (Group, &'static Opt)> {
 /// The option called `name`. Dashes and underscores within names are equivalent.
 pub fn find(name: &str) -> Option<&'static Opt> {
     let name = name.replace('-', "_");
-    all().find(|option| option.name == name || option.aliases.contains(&name.as_str()))
+    all().find(|option| option.names().any(|known| known == name))
 }
 
 /// The option whose name begins with `name`, if there is exactly one: as in fio, names on a command line may be
 /// abbreviated.
 pub fn find_beginning(name: &str) -> Option<&'static Opt> {
     let name = name.replace('-', "_");
-    let begins = |option: &&Opt| {
-        option.name.starts_with(&name) || option.aliases.iter().any(|it| it.starts_with(&name))
-    };
-    let mut found = all().filter(begins);
+    let mut found = all().filter(|option| option.names().any(|known| known.starts_with(&name)));
     found.next().filter(|_| !name.is_empty() && found.next().is_none())
 }
 
 /// The error for an unknown option.
 pub fn unknown(name: &str) -> UsageError {
     let usable = all().filter(|option| !matches!(option.meaning, Meaning::Unsupported(..)));
-    let names =
-        usable.clone().flat_map(|option| std::iter::once(&option.name).chain(option.aliases));
     let name = name.replace('-', "_");
     if foreign::is_of_an_engine(&name) {
         let text = "an option of an engine of fio's that has no meaning here; accepted: see --help";
         return UsageError::new(text);
     }
     // A list of all names would hide the error.
-    match nearest(&name, names.copied()).first() {
+    match nearest(&name, usable.flat_map(Opt::names)).first() {
         Some(near) => UsageError::new(format!("unknown option; nearest: {near}; see --help")),
         None => UsageError::new("unknown option, and none has a similar name; see --help"),
     }
@@ -310,9 +276,7 @@ const COMPARE: &[Opt] = &[
     run("nr_requests", |d, v| put(&mut d.plan.nr_requests, v.count(1..=65_536u32)))
         .takes("1-65536", "scheduler tags"),
     run("device_depth", |d, v| {
-        let depth = v.text.parse();
-        d.plan.device_depth = depth.map_err(|e| UsageError::new(format!("{e}")))?;
-        Ok(())
+        put(&mut d.plan.device_depth, v.text.parse::<DeviceDepth>().map_err(UsageError::new))
     })
     .takes("N", "the most requests that the device may hold (default 0: as many as it takes)"),
     run("pump", |d, v| v.choice().map(|pump| d.plan.pump = pump)).takes(
@@ -331,7 +295,7 @@ const COMPARE: &[Opt] = &[
         d.plan.time = Time::Virtual { seed };
         Ok(())
     })
-    .under(Group::Virtual)
+    .under(VIRTUAL)
     .takes("NUMBER", "what all chance comes from, with each job's randseed (default 0)"),
     run("readonly", |d, v| put(&mut d.readonly, v.flag()))
         .switch("refuse jobs that write, and change no file"),
@@ -348,7 +312,7 @@ const COMPARE: &[Opt] = &[
         d.plan.status_interval = Some(every);
         Ok(())
     })
-    .under(Group::Output)
+    .under(RESULTS)
     .takes(
         "TIME",
         "print the results so far each time that so much has passed (of virtual time in \
@@ -391,7 +355,7 @@ const OUTPUT: &[Opt] = &[
     .takes("3|4|5", "the version of terse lines (default 3)"),
     // The sections are printed as they were read.
     run("showcmd", |_, v| v.flag().map(drop))
-        .under(Group::Compare)
+        .under(COMPARED)
         .switch("print the job file as a command line, and run nothing"),
     run("output", |d, v| put(&mut d.plan.output, v.path()))
         .takes("FILE", "write results there; beside text, a page with plots: FILE.html"),
@@ -424,8 +388,8 @@ mod tests {
     fn no_name_is_given_twice() {
         let mut seen = BTreeSet::new();
         for option in all() {
-            for name in std::iter::once(&option.name).chain(option.aliases) {
-                assert!(seen.insert(*name), "{name} stands twice in the table");
+            for name in option.names() {
+                assert!(seen.insert(name), "{name} stands twice in the table");
                 assert!(!name.contains('-'), "{name} would never be found");
             }
         }
@@ -433,8 +397,8 @@ mod tests {
 
     #[test]
     fn every_option_says_what_it_does_and_takes() {
-        for (group, option) in grouped() {
-            let foreign = group == Group::Foreign;
+        for (heading, option) in under_headings() {
+            let foreign = heading == FOREIGN;
             assert!(
                 foreign || !(option.help.is_empty() || option.accepts.is_empty()),
                 "{}",

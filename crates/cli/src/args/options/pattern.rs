@@ -6,7 +6,7 @@ use super::super::job_draft::{
     Parsed, Value, block_size, block_sizes, distribution, pattern, put, put_each, range,
     unless_zero,
 };
-use super::{Group, Opt, flag, job};
+use super::{Opt, PATTERN, flag, job};
 use blkmq_core::{Nanos, Op, SECTOR_SIZE};
 use blkmq_lab::workload::verify::{Method, Pattern};
 use blkmq_lab::workload::{Amount, BlockSize};
@@ -163,7 +163,7 @@ pub const CONTENTS: &[Opt] = &[
 
 /// A pattern of bytes, some of which may be those of a file.
 fn repeated(value: Value<'_>) -> Parsed<Pattern> {
-    Pattern::parse_with(value.text, bytes_of).map_err(|e| UsageError::new(e.to_string()))
+    Pattern::parse_with(value.text, bytes_of).map_err(UsageError::new)
 }
 
 /// The bytes of a file that is part of a pattern; of a long one, enough to see that it is too long.
@@ -205,7 +205,7 @@ pub const VERIFY: &[Opt] = &[
     job("verify_interval", |d, v| {
         let bs = block_size(v)?;
         let checked = BlockSize::Fixed(bs).validate();
-        checked.map_err(|e| UsageError::new(e.to_string()))?;
+        checked.map_err(UsageError::new)?;
         d.verify.interval = Some(bs);
         Ok(())
     })
@@ -287,30 +287,26 @@ fn skipped(value: Value<'_>) -> Parsed<Vec<Op>> {
     let kinds =
         [(Op::Read, "read"), (Op::Write, "write"), (Op::Discard, "trim"), (Op::Flush, "sync")];
     let accepted = "read, write, trim, sync, with commas between them";
-    value
-        .text
-        .split(',')
-        .map(|text| Value { text: text.trim(), ..value }.word(&kinds, accepted))
-        .collect()
+    value.list().map(|kind| kind.word(&kinds, accepted)).collect()
 }
 
 /// The table. Without a value, the files of a log are named after the job, whose name is not known yet.
 pub const LOGS: &[Opt] = &[
     job("write_bw_log", |d, v| put(&mut d.job.logs.bw, Ok(v.text.to_owned())))
         .optional()
-        .under(Group::Pattern)
+        .under(PATTERN)
         .takes("PREFIX", "log of bandwidth: PREFIX_bw.1.log and so on (default: the job's name)"),
     job("write_iops_log", |d, v| put(&mut d.job.logs.iops, Ok(v.text.to_owned())))
         .optional()
-        .under(Group::Pattern)
+        .under(PATTERN)
         .takes("PREFIX", "log of I/Os per second: PREFIX_iops.1.log and so on"),
     job("write_lat_log", |d, v| put(&mut d.job.logs.lat, Ok(v.text.to_owned())))
         .optional()
-        .under(Group::Pattern)
+        .under(PATTERN)
         .takes("PREFIX", "logs of latencies: PREFIX_slat.1.log, _clat and _lat"),
     job("write_hist_log", |d, v| put(&mut d.job.logs.hist, Ok(v.text.to_owned())))
         .optional()
-        .under(Group::Pattern)
+        .under(PATTERN)
         .takes("PREFIX", "log of latencies as histograms: PREFIX_clat_hist.1.log"),
     job("write_iolog", |d, v| put(&mut d.job.logs.io, v.non_empty("the name of a file"))).takes(
         "FILE",
