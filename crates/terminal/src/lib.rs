@@ -26,49 +26,45 @@ const MOST_FAULTS: usize = 20;
 /// A refusal of the user's input. The message names the accepted input.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsageError {
-    message: String,
-    /// Further faults.
-    others: Vec<String>,
+    /// At least one.
+    faults: Vec<String>,
 }
 
 impl UsageError {
     /// Creates an error whose message names the refused input and the accepted inputs.
     pub fn new(message: impl fmt::Display) -> Self {
-        Self { message: message.to_string(), others: Vec::new() }
+        Self { faults: vec![message.to_string()] }
     }
 
     /// Joins `faults` in their order, without duplicates and up to a maximum. Returns `None` if there are no faults.
     pub fn all(faults: Vec<Self>) -> Option<Self> {
-        let mut messages: Vec<String> = Vec::new();
-        for message in
-            faults.into_iter().flat_map(|it| std::iter::once(it.message).chain(it.others))
-        {
-            if !messages.contains(&message) {
-                messages.push(message);
+        let mut all: Vec<String> = Vec::new();
+        for fault in faults.into_iter().flat_map(|it| it.faults) {
+            if !all.contains(&fault) {
+                all.push(fault);
             }
         }
-        let more = messages.len().saturating_sub(MOST_FAULTS);
-        messages.truncate(MOST_FAULTS);
-        messages.extend((more > 0).then(|| format!("and {more} more faults")));
-        let mut messages = messages.into_iter();
-        Some(Self { message: messages.next()?, others: messages.collect() })
+        let more = all.len().saturating_sub(MOST_FAULTS);
+        all.truncate(MOST_FAULTS);
+        all.extend((more > 0).then(|| format!("and {more} more faults")));
+        (!all.is_empty()).then_some(Self { faults: all })
     }
 
     /// Prefixes this error with the place where the input was written.
     pub fn at(self, place: impl fmt::Display) -> Self {
-        let at = |message: String| format!("{place}: {message}");
-        Self { message: at(self.message), others: self.others.into_iter().map(at).collect() }
+        let at = |fault: String| format!("{place}: {fault}");
+        Self { faults: self.faults.into_iter().map(at).collect() }
     }
 }
 
 impl fmt::Display for UsageError {
     /// Prints one line for each fault, even if the arguments contain line breaks.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, message) in std::iter::once(&self.message).chain(&self.others).enumerate() {
+        for (at, fault) in self.faults.iter().enumerate() {
             if at > 0 {
                 f.write_str("\n")?;
             }
-            for c in message.chars() {
+            for c in fault.chars() {
                 if c.is_control() {
                     write!(f, "{}", c.escape_default())?;
                 } else {

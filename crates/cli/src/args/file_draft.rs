@@ -443,14 +443,14 @@ impl Roster {
             if is_shared && thread > 0 && thread + 1 < threads {
                 continue;
             }
-            let of_thread = if thread == 0 { Some(first.clone()) } else { names(draft, thread)? };
+            let of_thread = names(draft, thread)?.unwrap_or_default();
             self.named += each;
             if self.named > MAX_NAMES {
                 let text =
                     format!("nrfiles: jobs name more than {MAX_NAMES} files; accepted: fewer");
                 return Err(draft.at(text));
             }
-            for (at, name) in of_thread.unwrap_or_default().into_iter().enumerate() {
+            for (at, name) in of_thread.into_iter().enumerate() {
                 let number = self.number(name).map_err(|e| draft.at(e))?;
                 let needed = needed(draft, job, thread, (at, each));
                 let file = &mut self.files[number];

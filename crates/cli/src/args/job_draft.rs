@@ -498,11 +498,7 @@ impl<'a> Value<'a> {
 
     /// A boolean.
     pub fn flag(self) -> Parsed<bool> {
-        match self.text {
-            "1" => Ok(true),
-            "0" => Ok(false),
-            _ => Err(UsageError::new("accepted: 0, 1, or the option without a value")),
-        }
+        self.word(&[(true, "1"), (false, "0")], "0, 1, or the option without a value")
     }
 
     /// The opposite of a boolean.

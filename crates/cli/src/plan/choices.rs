@@ -225,14 +225,12 @@ impl Cpus {
     /// # Errors
     /// If the form is invalid, or no CPU is left.
     pub fn of_nodes(text: &str) -> Result<Self, UsageError> {
-        let (wanted, mut list) = (numbers(text, "nodes"), Vec::new());
+        let wanted = if text == "all" { None } else { Some(numbers(text, "nodes")?) };
+        let mut list = Vec::new();
         for (node, cpus) in nodes() {
-            if text == "all" || wanted.as_ref().is_ok_and(|wanted| wanted.contains(&node)) {
+            if wanted.as_ref().is_none_or(|wanted| wanted.contains(&node)) {
                 list.extend(numbers(&cpus, "CPUs")?);
             }
-        }
-        if text != "all" {
-            wanted?;
         }
         Self::of(list)
     }
@@ -461,11 +459,9 @@ fn tenant(mut export: Table<'_>, devices: &[String], faults: &mut Faults) -> Opt
         _ => {}
     }
     let mut group = GroupSpec::default();
-    if let Some(weight) =
-        export.value("weight", faults, |text| units::count(text, 1..=1000, KbBase::Binary))
-    {
-        group.weight = weight;
-    }
+    export.value("weight", faults, |text| {
+        units::count(text, 1..=1000, KbBase::Binary).map(|weight| group.weight = weight)
+    });
     for key in IoMax::WORDS {
         let read = |text: &str| limits::set(group.max, key, text).map(|max| group.max = max);
         export.value(key, faults, read);

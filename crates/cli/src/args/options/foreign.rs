@@ -213,7 +213,7 @@ pub const OPTIONS: &[Opt] = &[
 ];
 
 /// Options of I/O engines that have no equivalent here.
-const OF_ENGINES: &str = "\
+pub const OF_ENGINES: &str = "\
     arguments bindname brick busy_poll busy_wait_polling chunk_size clientname clustername \
     cmd_type conf cont cpuchunks cpuload cpumode cuda_io direct_write_to_pmem donorname \
     exit_on_io_done gpu_dev_id gpu_dev_ids grace_time hdfsdirectory hostname \
@@ -224,11 +224,6 @@ const OF_ENGINES: &str = "\
     port program protocol rbdname readfua serverip sg_write_mode single_instance skip_bad \
     stat_type std_redirect stream_id svc thp touch_objects ttl uri verb volume window_size \
     writefua xnvme_async xnvme_dev_nsid xnvme_iovec xnvme_sync";
-
-/// Returns whether `name` is an option of an I/O engine that has no equivalent here.
-pub fn is_of_an_engine(name: &str) -> bool {
-    OF_ENGINES.split(' ').any(|known| known == name)
-}
 
 #[cfg(test)]
 mod tests {

@@ -173,7 +173,7 @@ pub fn find_beginning(name: &str) -> Option<&'static Opt> {
 pub fn unknown(name: &str) -> UsageError {
     let usable = all().filter(|option| !matches!(option.meaning, Meaning::Unsupported(..)));
     let name = name.replace('-', "_");
-    if foreign::is_of_an_engine(&name) {
+    if foreign::OF_ENGINES.split(' ').any(|known| known == name) {
         let text = "an option of an engine of fio's that has no meaning here; accepted: see --help";
         return UsageError::new(text);
     }
