@@ -89,13 +89,11 @@ impl Section<'_> {
     }
 
     /// Formats `r,w,t`; a direction without a value is left empty, so that fio uses its default.
-    fn directions<T: Display>(&mut self, key: &str, values: &PerDirection<Option<T>>) {
-        if values.iter().all(|(_, value)| value.is_none()) {
-            return;
+    fn directions<T: Display>(&mut self, key: &str, value: impl Fn(Direction) -> Option<T>) {
+        let all = Direction::ALL.map(|direction| value(direction).map(|value| value.to_string()));
+        if all.iter().any(Option::is_some) {
+            self.line(key, all.map(Option::unwrap_or_default).join(","));
         }
-        let one =
-            |(_, value): (_, &Option<T>)| value.as_ref().map(T::to_string).unwrap_or_default();
-        self.line(key, Vec::from_iter(values.iter().map(one)).join(","));
     }
 }
 
@@ -108,7 +106,7 @@ fn pattern(out: &mut Section<'_>, job: &Job) {
     }
     out.unless("rwmixread", job.rwmixread, default.rwmixread);
     block_sizes(out, &job.bs);
-    out.directions("blockalign", &job.blockalign);
+    out.directions("blockalign", |of| job.blockalign[of]);
     out.on("norandommap", job.norandommap);
     out.unless("random_distribution", &job.random_distribution, &Distribution::Uniform);
     if job.percentage_random != default.percentage_random {
@@ -203,10 +201,10 @@ fn verify(out: &mut Section<'_>, job: &Job) {
 }
 
 fn pace(out: &mut Section<'_>, job: &Job) {
-    out.directions("rate_iops", &job.rate_iops);
-    out.directions("rate", &job.rate);
-    out.directions("rate_min", &job.rate_min);
-    out.directions("rate_iops_min", &job.rate_iops_min);
+    out.directions("rate_iops", |of| job.rate_iops[of]);
+    out.directions("rate", |of| job.rate[of]);
+    out.directions("rate_min", |of| job.rate_min[of]);
+    out.directions("rate_iops_min", |of| job.rate_iops_min[of]);
     out.unless("rate_cycle", job.rate_cycle.0 / 1_000_000, 1000);
     if let Some(Flow { weight, id, sleep }) = job.flow {
         out.line("flow", weight);
@@ -231,8 +229,7 @@ fn pace(out: &mut Section<'_>, job: &Job) {
         out.line("latency_percentile", latency.percentile);
         out.on("latency_run", latency.run);
     }
-    let [read, write, trim] = Direction::ALL.map(|of| job.max_latency[of].map(|it| it.0 / 1_000));
-    out.directions("max_latency", &PerDirection::new(read, write, trim));
+    out.directions("max_latency", |of| job.max_latency[of].map(|most| most.0 / 1_000));
     cmdprio(out, job);
     out.some("cgroup", job.cgroup.as_ref());
     out.some("cgroup_weight", job.cgroup_weight);
@@ -240,30 +237,20 @@ fn pace(out: &mut Section<'_>, job: &Job) {
 
 /// `cmdprio_bssplit` with a priority in each entry, or `cmdprio_percentage` and its companions.
 fn cmdprio(out: &mut Section<'_>, job: &Job) {
-    let numbers = |prio: IoPrio| (prio.class() as u8, prio.level());
-    let (mut shares, mut classes) = (PerDirection::default(), PerDirection::default());
-    let (mut levels, mut splits) = (PerDirection::default(), PerDirection::default());
-    for (direction, special) in job.cmdprio.iter() {
-        match special {
-            CmdPrio::None => {}
-            CmdPrio::Percentage(share, prio) => {
-                let (class, level) = numbers(*prio);
-                shares[direction] = Some(*share);
-                (classes[direction], levels[direction]) = (Some(class), Some(level));
-            }
-            CmdPrio::Split(parts) => {
-                let entry = |(len, share, prio): &(u32, u8, IoPrio)| {
-                    let (class, level) = numbers(*prio);
-                    format!("{len}/{share}/{class}/{level}")
-                };
-                splits[direction] = Some(Vec::from_iter(parts.iter().map(entry)).join(":"));
-            }
-        }
-    }
-    out.directions("cmdprio_percentage", &shares);
-    out.directions("cmdprio_class", &classes);
-    out.directions("cmdprio", &levels);
-    out.directions("cmdprio_bssplit", &splits);
+    let usual = |of| match job.cmdprio[of] {
+        CmdPrio::Percentage(share, prio) => Some((share, prio)),
+        _ => None,
+    };
+    let entry = |(len, share, prio): &(u32, u8, IoPrio)| {
+        format!("{len}/{share}/{}/{}", prio.class() as u8, prio.level())
+    };
+    out.directions("cmdprio_percentage", |of| usual(of).map(|(share, _)| share));
+    out.directions("cmdprio_class", |of| usual(of).map(|(_, prio)| prio.class() as u8));
+    out.directions("cmdprio", |of| usual(of).map(|(_, prio)| prio.level()));
+    out.directions("cmdprio_bssplit", |of| match &job.cmdprio[of] {
+        CmdPrio::Split(parts) => Some(Vec::from_iter(parts.iter().map(entry)).join(":")),
+        _ => None,
+    });
 }
 
 fn schedule(out: &mut Section<'_>, job: &Job) {
