@@ -6,7 +6,7 @@ use super::super::job_draft::{
     Parsed, Value, block_size, block_sizes, distribution, pattern, put, put_each, range,
     unless_zero,
 };
-use super::{Opt, PATTERN, flag, job};
+use super::{Opt, flag, job};
 use blkmq_core::{Nanos, Op, SECTOR_SIZE};
 use blkmq_lab::workload::verify::{Method, Pattern};
 use blkmq_lab::workload::{Amount, BlockSize};
@@ -294,19 +294,15 @@ fn skipped(value: Value<'_>) -> Parsed<Vec<Op>> {
 pub const LOGS: &[Opt] = &[
     job("write_bw_log", |d, v| put(&mut d.job.logs.bw, Ok(v.text.to_owned())))
         .optional()
-        .under(PATTERN)
         .takes("PREFIX", "log of bandwidth: PREFIX_bw.1.log and so on (default: the job's name)"),
     job("write_iops_log", |d, v| put(&mut d.job.logs.iops, Ok(v.text.to_owned())))
         .optional()
-        .under(PATTERN)
         .takes("PREFIX", "log of I/Os per second: PREFIX_iops.1.log and so on"),
     job("write_lat_log", |d, v| put(&mut d.job.logs.lat, Ok(v.text.to_owned())))
         .optional()
-        .under(PATTERN)
         .takes("PREFIX", "logs of latencies: PREFIX_slat.1.log, _clat and _lat"),
     job("write_hist_log", |d, v| put(&mut d.job.logs.hist, Ok(v.text.to_owned())))
         .optional()
-        .under(PATTERN)
         .takes("PREFIX", "log of latencies as histograms: PREFIX_clat_hist.1.log"),
     job("write_iolog", |d, v| put(&mut d.job.logs.io, v.non_empty("the name of a file"))).takes(
         "FILE",
