@@ -9,7 +9,7 @@ pub mod stat;
 
 use crate::top::rates::promised;
 use crate::{Failure, serve, top};
-use args::{Asked, KernelForm, Wanted};
+use args::{Asked, Intervals, KernelForm, Wanted};
 use blkmq_server::control::{
     Answer, ClientState, DeviceState, ExportState, Request, Saved, Stat, Waits, call,
 };
@@ -19,12 +19,11 @@ use blkmq_terminal::{completions, man, program};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
-use stat::Choice;
+use stat::{Choice, between};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// The examples of `completions`.
 const COMPLETIONS: &[&str] = &[
@@ -89,24 +88,23 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
 /// If no server answers, or it refuses.
 fn query(wanted: &Wanted, say: impl Fn(&str) -> Result<bool, Failure>) -> Result<(), Failure> {
     match &wanted.asked {
-        Asked::One(request) => say(&shown(wanted, &ask(wanted, request)?)).map(drop),
+        Asked::One(request) => say(&tabled(wanted, &ask(wanted, request)?, answer_text)).map(drop),
         Asked::Save { output } => save(wanted, output.as_deref(), say),
         Asked::Kernel(form) => say(&in_kernel_form(wanted, *form)?).map(drop),
-        Asked::Biolatency { every, count, choice } => {
+        Asked::Biolatency(intervals, choice) => {
             let shown = |before: &_, now: &_| biolatency(wanted, *choice, before, now);
-            each_interval((*every, *count), || counts(wanted), shown, say)
+            each_interval(*intervals, || counts(wanted), shown, say)
         }
         Asked::Recording(recorded) => recording::run(&wanted.socket, recorded, wanted.json, say),
-        Asked::Stat { every, count } => {
-            let shown =
-                |before: &_, now: &_| tabled(wanted, &stat::between(before, now), stat::text);
-            each_interval((*every, *count), || counts(wanted), shown, say)
+        Asked::Stat(intervals) => {
+            let shown = |before: &_, now: &_| tabled(wanted, &between(before, now), stat::text);
+            each_interval(*intervals, || counts(wanted), shown, say)
         }
-        Asked::Waits { every, count } => {
+        Asked::Waits(intervals) => {
             let shown = |before: &_, now: &_| {
                 tabled(wanted, &stat::waited_between(before, now), stat::waits_text)
             };
-            each_interval((*every, *count), || waits(wanted), shown, say)
+            each_interval(*intervals, || waits(wanted), shown, say)
         }
     }
 }
@@ -155,14 +153,6 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     written().inspect_err(|_| drop(std::fs::remove_file(&beside)))
 }
 
-fn shown(wanted: &Wanted, answer: &Answer) -> String {
-    if wanted.json {
-        json_line(answer)
-    } else {
-        output::shown(&answer_text(answer, output::width())).into_owned()
-    }
-}
-
 /// The present counts.
 fn counts(wanted: &Wanted) -> Result<Stat, Failure> {
     match ask(wanted, &Request::Stat)? {
@@ -199,7 +189,7 @@ fn waits(wanted: &Wanted) -> Result<Waits, Failure> {
 
 /// Shows the difference between the counts at the ends of each interval.
 fn each_interval<T>(
-    (every, count): (Duration, u32),
+    Intervals { every, count }: Intervals,
     counts: impl Fn() -> Result<T, Failure>,
     shown: impl Fn(&T, &T) -> String,
     say: impl Fn(&str) -> Result<bool, Failure>,
@@ -255,9 +245,10 @@ fn answer_text(answer: &Answer, width: usize) -> String {
         },
         Answer::Done(ns) => format!("in force after {:.1} ms\n", *ns as f64 / 1e6),
         Answer::Reloaded(lines) if lines.is_empty() => "nothing has changed\n".to_owned(),
-        Answer::Reloaded(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
         Answer::Differences(lines) if lines.is_empty() => "nothing differs\n".to_owned(),
-        Answer::Differences(lines) => lines.iter().map(|line| format!("{line}\n")).collect(),
+        Answer::Reloaded(lines) | Answer::Differences(lines) => {
+            lines.iter().map(|line| format!("{line}\n")).collect()
+        }
         Answer::Saved(saved) => saved.as_ref().map_or_else(String::new, |saved| saved.text.clone()),
         Answer::Draining => "the server ends when the requests in flight are answered\n".to_owned(),
         Answer::Refused(why) => format!("{why}\n"),
@@ -268,29 +259,16 @@ fn answer_text(answer: &Answer, width: usize) -> String {
 
 /// Lists devices, each followed by its exports.
 fn list(devices: &[DeviceState], exports: &[ExportState], width: usize) -> String {
-    let mut disks =
-        table(&[("device", false), ("bytes", true), ("scheduler", false), ("description", false)]);
+    let mut disks = table("device,bytes>,scheduler,description");
     for (number, disk) in (1..).zip(devices) {
         let cells = [format!("{number}"), disk.bytes.to_string()];
         disks.row(&[&cells[..], &[disk.scheduler.clone(), disk.name.clone()]].concat());
     }
     // The column is shown only if needed: few servers have block devices.
     let has_ublk = exports.iter().any(|export| export.ublk.is_some());
-    let ublk = if has_ublk { &[("ublk", false)][..] } else { &[] };
-    let columns = [
-        ("export", false),
-        ("device", true),
-        ("offset", true),
-        ("bytes", true),
-        ("access", false),
-        ("weight", true),
-        ("class", false),
-        ("cache", false),
-        ("connections", true),
-        ("limits", false),
-        ("promise", false),
-    ];
-    let mut list = table(&[&columns, ublk].concat());
+    let columns =
+        "export,device>,offset>,bytes>,access,weight>,class,cache,connections>,limits,promise";
+    let mut list = table(&format!("{columns}{}", if has_ublk { ",ublk" } else { "" }));
     for export in exports {
         let access = if export.read_only { "read-only" } else { "read-write" };
         let mut cells = vec![
@@ -324,17 +302,9 @@ fn list(devices: &[DeviceState], exports: &[ExportState], width: usize) -> Strin
 }
 
 fn clients(all: &[ClientState], width: usize) -> String {
-    let mut list = table(&[
-        ("client", true),
-        ("export", false),
-        ("identity", false),
-        ("peer", false),
-        ("age s", true),
-        ("in flight", true),
-        ("requests", true),
-        ("bytes read", true),
-        ("bytes written", true),
-    ]);
+    let mut list = table(
+        "client>,export,identity,peer,age s>,in flight>,requests>,bytes read>,bytes written>",
+    );
     for client in all {
         list.row(&[
             client.number.to_string(),
@@ -360,10 +330,13 @@ fn set(words: &str) -> String {
     if set.is_empty() { "-".to_owned() } else { set }
 }
 
-/// Creates a table; a column with `true` contains figures.
-fn table(columns: &[(&str, bool)]) -> TextTable {
-    let align = |is_figure| if is_figure { Align::Right } else { Align::Left };
-    TextTable::new(columns.iter().map(|(name, is)| ((*name).to_owned(), align(*is))).collect())
+/// Creates a table with these columns; `>` is behind the names of those that contain figures.
+fn table(columns: &str) -> TextTable {
+    let column = |name: &str| match name.strip_suffix('>') {
+        Some(name) => (name.to_owned(), Align::Right),
+        None => (name.to_owned(), Align::Left),
+    };
+    TextTable::new(columns.split(',').map(column).collect())
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod serve;
 mod top;
 
 use blkmq_terminal::{OutputError, UsageError, program};
+use clap::{Arg, ArgAction};
 use std::process::ExitCode;
 
 /// `blkmqd`: runs its command line and returns the exit code.
@@ -24,6 +25,16 @@ pub fn blkmqd() -> ExitCode {
 #[must_use]
 pub fn blkmqctl() -> ExitCode {
     program::run(ctl::args::PROGRAM, ctl::run)
+}
+
+/// The option `--name=VALUE`.
+pub(crate) fn option(name: &'static str, value: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value)
+}
+
+/// The option `--name`.
+pub(crate) fn switch(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
 /// The reason why a program ends early.

@@ -2,9 +2,10 @@
 
 use super::stat::Choice;
 use crate::serve::wanted::default_control;
+use crate::{option, switch};
 use blkmq_server::control::{ExportSettings, Request};
 use blkmq_terminal::page::Page;
-use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgGroup, ArgMatches, Command, value_parser};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -60,29 +61,20 @@ pub enum Asked {
     Recording(Recording),
     /// The present counts, in a format of the kernel.
     Kernel(KernelForm),
-    /// Histograms of an interval.
-    Biolatency {
-        /// The length of an interval.
-        every: Duration,
-        /// The number of intervals.
-        count: u32,
-        /// The figures to show.
-        choice: Choice,
-    },
+    /// Histograms of intervals.
+    Biolatency(Intervals, Choice),
     /// Rates over intervals.
-    Stat {
-        /// The length of an interval.
-        every: Duration,
-        /// The number of intervals.
-        count: u32,
-    },
+    Stat(Intervals),
     /// Which export waited behind which, over intervals.
-    Waits {
-        /// The length of an interval.
-        every: Duration,
-        /// The number of intervals.
-        count: u32,
-    },
+    Waits(Intervals),
+}
+
+/// Intervals that follow one another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Intervals {
+    /// The length of each.
+    pub every: Duration,
+    pub count: u32,
 }
 
 /// A recording and its destination.
@@ -107,15 +99,11 @@ pub enum KernelForm {
 /// The options of commands that show intervals.
 fn intervals() -> [Arg; 2] {
     [
-        Arg::new("interval")
-            .long("interval")
-            .value_name("SECONDS")
+        option("interval", "SECONDS")
             .value_parser(value_parser!(u32).range(1..=86400))
             .default_value("1")
             .help("the length of an interval"),
-        Arg::new("count")
-            .long("count")
-            .value_name("N")
+        option("count", "N")
             .value_parser(value_parser!(u32).range(1..))
             .help("how many intervals (default: until it is interrupted)"),
     ]
@@ -123,32 +111,29 @@ fn intervals() -> [Arg; 2] {
 
 /// The commands that record, with the options of blktrace.
 fn recordings() -> [Command; 2] {
-    let number = |name: &'static str, short, value, help: &'static str| {
-        Arg::new(name).short(short).long(name).value_name(value).help(help)
-    };
-    let device = || {
-        let device = number("device", 'd', "N", "the number of the device");
-        device.value_parser(value_parser!(u16).range(1..)).default_value("1")
-    };
+    let device = || device().short('d');
     let seconds = || {
+        let seconds = option("stopwatch", "SECONDS").short('w');
         let help = "end after this time (default: when interrupted)";
-        number("stopwatch", 'w', "SECONDS", help).value_parser(value_parser!(u32).range(1..))
+        seconds.value_parser(value_parser!(u32).range(1..)).help(help)
     };
-    let most = |range| Arg::new("max-bytes").long("max-bytes").value_name("N").value_parser(range);
-    let output = |value| Arg::new("output").short('o').long("output").value_name(value);
+    let most = |range| option("max-bytes", "N").value_parser(range);
+    let output = |value| option("output", value).short('o');
     [
-        Command::new("trace").about("trace a device, as blktrace does").args([
+        command("trace", "trace a device, as blktrace does").args([
             device(),
             output("NAME").help(
                 "the files are NAME.blktrace.CPU; - is standard output, for blkparse -i - (default: deviceN)",
             ),
             seconds(),
-            number("buffer-size", 'b', "KIB", "memory for each elevator; what does not fit is dropped")
+            option("buffer-size", "KIB")
+                .short('b')
+                .help("memory for each elevator; what does not fit is dropped")
                 .value_parser(value_parser!(u32).range(1..=160 << 10))
                 .default_value("8192"),
             most(value_parser!(u64).range(1..)).help("end with so many bytes of records"),
         ]),
-        Command::new("elevator-log").about("log a scheduler's decisions, for blkmq replay").args([
+        command("elevator-log", "log a scheduler's decisions, for blkmq replay").args([
             device(),
             output("FILE").required(true).help("the file; - is standard output"),
             seconds(),
@@ -162,17 +147,14 @@ fn recordings() -> [Command; 2] {
 /// The commands about connections.
 fn of_clients() -> [Command; 2] {
     [
-        Command::new("clients").about("the connections that have agreed on an export"),
-        Command::new("disconnect")
-            .about("end connections once their requests are answered")
+        command("clients", "the connections that have agreed on an export"),
+        command("disconnect", "end connections once their requests are answered")
             .args([
                 Arg::new("NUMBER")
                     .value_parser(value_parser!(u64).range(1..))
                     .help("of a client, as blkmqctl clients shows it"),
-                Arg::new("export").long("export").value_name("NAME").help("all of an export"),
-                Arg::new("identity")
-                    .long("identity")
-                    .value_name("RULE")
+                option("export", "NAME").help("all of an export"),
+                option("identity", "RULE")
                     .help("all of an identity, as blkmqctl clients shows it: cn:gold, uid:1001"),
             ])
             .group(ArgGroup::new("which").args(["NUMBER", "export", "identity"]).required(true)),
@@ -181,29 +163,20 @@ fn of_clients() -> [Command; 2] {
 
 /// The commands about exports.
 fn of_exports() -> [Command; 3] {
-    let value = |name| Arg::new(name).value_name(name).required(true);
-    let command = |name, about| Command::new(name).about(about);
     [
             command("export", "change the settings of an export").args([
                 value("NAME"),
-                Arg::new("weight")
-                    .long("weight")
-                    .value_name("N")
+                option("weight", "N")
                     .value_parser(value_parser!(u32).range(1..=1000))
                     .help("its share of the device under mclock and bfq"),
-                Arg::new("max")
-                    .long("max")
-                    .value_name("LIMITS")
+                option("max", "LIMITS")
                     .help("limits to change, as cgroup v2 spells io.max: 'rbps=1048576 wiops=max iops=500 burst=2 burst_length=10'"),
-                Arg::new("promise")
-                    .long("promise")
-                    .value_name("RATES")
+                option("promise", "RATES")
                     .help("its floor and ceiling under mclock: 'reserve_iops=200 limit_percent=0'"),
             ]),
             command("add", "add an export, with its block device if it has one").arg(
-                Arg::new("EXPORT")
+                value("EXPORT")
                     .value_name("NAME[,KEY=VALUE]...")
-                    .required(true)
                     .help("as --export of blkmqd: gold,ublk=0,weight=300"),
             ),
             command("remove", "remove an export, and its block device").arg(value("NAME")),
@@ -212,42 +185,38 @@ fn of_exports() -> [Command; 3] {
 
 /// The command that saves the current settings.
 fn save() -> Command {
-    let output = Arg::new("output").short('o').long("output").value_name("FILE");
-    Command::new("save")
-        .about("write the settings in force into the server's configuration file")
+    let output = option("output", "FILE").short('o');
+    command("save", "write the settings in force into the server's configuration file")
         .arg(output.help("write it there instead; - is standard output"))
 }
 
 /// The options of every command.
 pub fn everywhere() -> [Arg; 2] {
     [
-        Arg::new("control")
-            .long("control")
-            .value_name("PATH")
+        option("control", "PATH")
             .value_parser(value_parser!(PathBuf))
             .global(true)
             .help("the server's socket for control (default: that of blkmqd without --listen)"),
-        Arg::new("json")
-            .long("json")
-            .action(ArgAction::SetTrue)
-            .global(true)
-            .help("answers for scripts"),
+        switch("json", "answers for scripts").global(true),
     ]
+}
+
+fn command(name: &'static str, about: &'static str) -> Command {
+    Command::new(name).about(about)
+}
+
+/// A word that must be given.
+fn value(name: &'static str) -> Arg {
+    Arg::new(name).value_name(name).required(true)
+}
+
+fn device() -> Arg {
+    let device = option("device", "N").value_parser(value_parser!(u16).range(1..));
+    device.default_value("1").help("the number of the device")
 }
 
 /// The program, with the commands that are requests to a server.
 pub fn definition() -> Command {
-    let value = |name| Arg::new(name).value_name(name).required(true);
-    let device = || {
-        Arg::new("device")
-            .long("device")
-            .value_name("N")
-            .value_parser(value_parser!(u16).range(1..))
-            .default_value("1")
-            .help("the number of the device")
-    };
-    let command = |name, about| Command::new(name).about(about);
-    let flag = |name, help| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     PAGE.command("")
         .version(env!("CARGO_PKG_VERSION"))
         .args(everywhere())
@@ -272,17 +241,17 @@ pub fn definition() -> Command {
             command("stat", "rates of devices and exports, as iostat computes them")
                 .args(intervals())
                 .args([
-                    flag("sys", "the 17 fields of /sys/block/X/stat, a line for each device"),
-                    flag("diskstats", "lines of /proc/diskstats"),
-                    flag("inflight", "reads and writes in flight, as /sys/block/X/inflight"),
-                    flag("waits", "which export waited behind which, and for how long"),
+                    switch("sys", "the 17 fields of /sys/block/X/stat, a line for each device"),
+                    switch("diskstats", "lines of /proc/diskstats"),
+                    switch("inflight", "reads and writes in flight, as /sys/block/X/inflight"),
+                    switch("waits", "which export waited behind which, and for how long"),
                 ])
                 .group(ArgGroup::new("form").args(["sys", "diskstats", "inflight", "waits"])),
             command("biolatency", "histograms of latencies, as biolatency prints them")
                 .args(intervals())
                 .args([
-                    flag("queued", "with the time before the device").short('Q'),
-                    flag("flags", "reads, writes, discards and flushes apart").short('F'),
+                    switch("queued", "with the time before the device").short('Q'),
+                    switch("flags", "reads, writes, discards and flushes apart").short('F'),
                 ]),
         ])
         .subcommands(recordings())
@@ -302,7 +271,7 @@ impl Wanted {
         let text = |name| of.get_one::<String>(name).cloned();
         let given = |name| text(name).expect("clap refuses a line without it");
         let device = || of.get_one::<u16>("device").copied().unwrap_or(1).into();
-        let asked = match name {
+        let request = match name {
             "get" => Request::Get { device: device(), path: text("PATH") },
             "set" => Request::Set { device: device(), path: given("PATH"), value: given("VALUE") },
             "switch" => {
@@ -325,22 +294,16 @@ impl Wanted {
             },
             "reload" => Request::Reload,
             "diff" => Request::Diff,
-            "save" => {
-                let asked = Asked::Save { output: text("output") };
-                return Self { socket, json: found.get_flag("json"), asked };
-            }
             "drain" => Request::Drain,
-            "trace" | "elevator-log" => {
-                let asked = Asked::Recording(Recording::of(name, of, device()));
-                return Self { socket, json: found.get_flag("json"), asked };
-            }
-            "stat" | "biolatency" => {
-                let asked = Asked::counts(name, of);
-                return Self { socket, json: found.get_flag("json"), asked };
-            }
             _ => Request::List,
         };
-        Self { socket, json: found.get_flag("json"), asked: Asked::One(asked) }
+        let asked = match name {
+            "save" => Asked::Save { output: text("output") },
+            "trace" | "elevator-log" => Asked::Recording(Recording::of(name, of, device())),
+            "stat" | "biolatency" => Asked::counts(name, of),
+            _ => Asked::One(request),
+        };
+        Self { socket, json: found.get_flag("json"), asked }
     }
 }
 
@@ -364,13 +327,13 @@ impl Asked {
     fn counts(name: &str, of: &ArgMatches) -> Self {
         let seconds = of.get_one::<u32>("interval").copied().unwrap_or(1);
         let count = of.get_one::<u32>("count").copied().unwrap_or(u32::MAX);
-        let every = Duration::from_secs(seconds.into());
+        let intervals = Intervals { every: Duration::from_secs(seconds.into()), count };
         if name == "biolatency" {
             let choice = Choice { queued: of.get_flag("queued"), by_op: of.get_flag("flags") };
-            return Self::Biolatency { every, count, choice };
+            return Self::Biolatency(intervals, choice);
         }
         if of.get_flag("waits") {
-            return Self::Waits { every, count };
+            return Self::Waits(intervals);
         }
         let forms = [
             ("sys", KernelForm::Stat),
@@ -379,7 +342,7 @@ impl Asked {
         ];
         match forms.iter().find(|(name, _)| of.get_flag(name)) {
             Some((_, form)) => Self::Kernel(*form),
-            None => Self::Stat { every, count },
+            None => Self::Stat(intervals),
         }
     }
 }
@@ -425,8 +388,8 @@ mod tests {
             let found = definition().try_get_matches_from(line.split(' '));
             let wanted = Wanted::of(&found.expect(line));
             assert!(wanted.json && wanted.socket.as_os_str() == "x", "{line}");
-            let two = Duration::from_secs(2);
-            assert!(matches!(wanted.asked, Asked::Stat { every, count: 3 } if every == two));
+            let three = Intervals { every: Duration::from_secs(2), count: 3 };
+            assert!(matches!(wanted.asked, Asked::Stat(intervals) if intervals == three));
         }
     }
 
@@ -444,13 +407,13 @@ mod tests {
         assert!(asked("blkmqctl stat --sys --diskstats").is_err(), "one of them");
         assert!(matches!(
             asked("blkmqctl stat --waits --count=2"),
-            Ok(Asked::Waits { count: 2, .. })
+            Ok(Asked::Waits(Intervals { count: 2, .. }))
         ));
         assert!(asked("blkmqctl stat --sys --waits").is_err(), "one of them");
         let choice = Choice { queued: true, by_op: true };
         let found = asked("blkmqctl biolatency -QF --count=1");
         assert!(
-            matches!(found, Ok(Asked::Biolatency { count: 1, choice: is, .. }) if is == choice)
+            matches!(found, Ok(Asked::Biolatency(Intervals { count: 1, .. }, is)) if is == choice)
         );
     }
 

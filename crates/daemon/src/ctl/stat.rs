@@ -45,7 +45,7 @@ pub struct Rates {
 }
 
 /// The rates of an export or a device.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Row {
     /// `export` or `device`.
     kind: &'static str,
@@ -167,41 +167,13 @@ fn row(kind: &'static str, name: &str, before: &Figures, now: &Figures, seconds:
         await_ms: each(&|at| over(all(at) / 1e6, ios(at))),
         wait_ms: each(&|at| over(wait(at) / 1e6, ios(at))),
         queue: over((0..3).map(all).sum::<f64>() / 1e9, seconds),
-        short: 0.0,
-        missed: None,
-        errors: 0.0,
-        held: 0,
-        oldest_ms: 0.0,
-        share: 0.0,
-        due: 0.0,
-        state: "",
-        why: String::new(),
+        ..Row::default()
     }
 }
 
-/// The columns of [`text`], with whether they contain figures.
-const COLUMNS: &[(&str, bool)] = &[
-    ("", false),
-    ("name", false),
-    ("r/s", true),
-    ("rkB/s", true),
-    ("%rrqm", true),
-    ("r_await", true),
-    ("r_wait", true),
-    ("w/s", true),
-    ("wkB/s", true),
-    ("%wrqm", true),
-    ("w_await", true),
-    ("w_wait", true),
-    ("aqu-sz", true),
-    ("%short", true),
-    ("err/s", true),
-    ("held", true),
-    ("oldest", true),
-    ("share", true),
-    ("due", true),
-    ("state", false),
-];
+/// The columns of [`text`].
+const COLUMNS: &str = ",name,r/s>,rkB/s>,%rrqm>,r_await>,r_wait>,w/s>,wkB/s>,%wrqm>,w_await>,w_wait>,\
+    aqu-sz>,%short>,err/s>,held>,oldest>,share>,due>,state";
 
 /// Formats the rates as a table of at most `width` columns.
 pub fn text(rates: &Rates, width: usize) -> String {
@@ -296,13 +268,7 @@ pub fn waited_between(before: &Waits, now: &Waits) -> Interval {
 
 /// Formats the waits as a table of at most `width` columns.
 pub fn waits_text(interval: &Interval, width: usize) -> String {
-    let mut out = table(&[
-        ("device", true),
-        ("export", false),
-        ("behind", false),
-        ("waited (ms)", true),
-        ("%", true),
-    ]);
+    let mut out = table("device>,export,behind,waited (ms)>,%>");
     for row in &interval.rows {
         let behind = match row.behind.as_deref() {
             None => "(nothing)",

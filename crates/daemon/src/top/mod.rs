@@ -10,15 +10,15 @@
 pub mod columns;
 pub mod rates;
 
-use crate::Failure;
 use crate::serve::wanted::default_control;
+use crate::{Failure, option, switch};
 use blkmq_runtime::Clock;
 use blkmq_server::control::{Answer, Request, Stat, call};
 use blkmq_terminal::OutputError;
 use blkmq_terminal::output::reaches;
 use blkmq_terminal::page::Page;
 use blkmq_terminal::paper::{Paper, push_line};
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Command, value_parser};
 use columns::{COLUMNS, View};
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -301,25 +301,18 @@ pub struct Wanted {
 
 /// The command.
 pub fn definition() -> Command {
-    let switch = |name| Arg::new(name).long(name).action(ArgAction::SetTrue);
     let names = COLUMNS.iter().map(|column| column.name);
     PAGE.command(NOTES).args([
-        Arg::new("interval")
-            .long("interval")
-            .value_name("SECONDS")
+        option("interval", "SECONDS")
             .value_parser(value_parser!(u32).range(1..=3600))
             .default_value("1")
             .help("the length of an interval"),
-        Arg::new("count")
-            .long("count")
-            .value_name("N")
+        option("count", "N")
             .value_parser(value_parser!(u32).range(1..))
             .help("how many intervals (default: until q or a signal)"),
-        switch("once").conflicts_with("count").help("one interval, as lines"),
-        switch("batch").help("lines that follow one another, also on a terminal"),
-        Arg::new("sort")
-            .long("sort")
-            .value_name("COLUMN")
+        switch("once", "one interval, as lines").conflicts_with("count"),
+        switch("batch", "lines that follow one another, also on a terminal"),
+        option("sort", "COLUMN")
             .value_parser(clap::builder::PossibleValuesParser::new(names))
             .hide_possible_values(true)
             .help("sorts the exports of a device by a column, largest first"),
