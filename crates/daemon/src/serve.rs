@@ -19,10 +19,10 @@ mod reload;
 pub mod wanted;
 
 use crate::Failure;
-use access::patient;
+use access::{is_in_use, patient};
 use args::{Asked, Machine};
 use blkmq::{AUTO, Device, OpenError, PolicyChoice, UringDevice, uring};
-use blkmq_server::control::{GoesOn, Program, Saved};
+use blkmq_server::control::Program;
 use blkmq_server::{Disk, Listener, Rights, Server, Settings, Tls, Ublk};
 use blkmq_terminal::output::print;
 use blkmq_terminal::{SchedulerChoice, UsageError, program};
@@ -30,7 +30,6 @@ use listenfd::ListenFd;
 use nix::unistd::{AccessFlags, access};
 use process::Heard;
 use reload::Reloader;
-use signal_hook::consts::SIGTERM;
 use std::fmt::Write;
 use std::io;
 use std::path::Path;
@@ -49,7 +48,7 @@ pub fn program(words: &[String]) -> Result<(), Failure> {
             return Ok(());
         };
         return match Machine::of(&found)? {
-            Machine::Capabilities => say(Machine::capabilities()),
+            Machine::Capabilities => say(args::CAPABILITIES),
             Machine::Serve(wanted) => serve(*wanted, None, say),
         };
     }
@@ -133,11 +132,7 @@ fn serve(
     let text = welcome(&wanted, &server, control.as_deref(), page.as_deref());
     let reloader = Arc::new(Reloader::new(wanted, path, server.handle(), set_level));
     if let Some(path) = &control {
-        let program = || Box::new(Running(Arc::clone(&reloader)));
-        let listens = patient(
-            || server.control(path, program()),
-            |error| error.kind() == io::ErrorKind::AddrInUse,
-        );
+        let listens = patient(|| server.control(path, Arc::clone(&reloader) as _), is_in_use);
         listens.map_err(|e| failed(format!("control: {}: {e}", path.display())))?;
     }
     say(&text)?;
@@ -146,51 +141,12 @@ fn serve(
     process::ready(&format!("serves {exports} exports of {devices} devices"));
     while heard.wait() == process::Asked::Reload {
         // The result is ignored, since reloading logs its lines.
-        let _ = Running(Arc::clone(&reloader)).reload(&|| heard.is_serving());
+        let _ = reloader.reload(&|| heard.is_serving());
     }
     process::stopping();
     let drained = if is_followed { server.hand_over() } else { server.drain() };
     drop(watchdog);
     drained.map_err(|e: io::Error| failed(e.to_string()))
-}
-
-/// The interface of this program to clients of the control socket.
-struct Running(Arc<Reloader>);
-
-impl Program for Running {
-    fn drain(&self) {
-        // Sent to this process, which handles it.
-        let _ = signal_hook::low_level::raise(SIGTERM);
-    }
-
-    fn reload(&self, goes_on: GoesOn<'_>) -> Result<Vec<String>, String> {
-        let done = process::reloading(|| self.0.reload(goes_on));
-        match &done {
-            Ok(lines) if lines.is_empty() => tracing::info!("reload: nothing has changed"),
-            Ok(lines) => lines.iter().for_each(|line| match line.contains(": not ") {
-                true => tracing::error!("reload: {line}"),
-                false => tracing::info!("reload: {line}"),
-            }),
-            Err(faults) => tracing::error!("nothing is reloaded: {faults}"),
-        }
-        done
-    }
-
-    fn add(&self, export: &str, goes_on: GoesOn<'_>) -> Result<String, String> {
-        self.0.add(export, goes_on)
-    }
-
-    fn remove(&self, name: &str) -> Result<String, String> {
-        self.0.remove(name)
-    }
-
-    fn diff(&self) -> Result<Vec<String>, String> {
-        self.0.diff()
-    }
-
-    fn save(&self) -> Result<Option<Saved>, String> {
-        self.0.save()
-    }
 }
 
 /// Opens a device, retrying while it is in use. A file that must be laid out is created first, so that a signal can
@@ -257,7 +213,7 @@ fn start_http(wanted: &Wanted, server: &mut Server) -> Result<Option<String>, St
     let Some(http) = &wanted.http else { return Ok(None) };
     // The socket is restricted to the user of the server, like the control socket.
     let bind = || Listener::bind(&http.address, &Rights::default());
-    let listener = patient(bind, |error| error.kind() == io::ErrorKind::AddrInUse);
+    let listener = patient(bind, is_in_use);
     let listener = listener.map_err(|e| format!("cannot listen on {}: {e}", http.address))?;
     let at = listener.address().clone();
     let key = server.http(listener, http.names.clone()).map_err(|e| format!("HTTP: {e}"))?;

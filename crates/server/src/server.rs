@@ -274,7 +274,7 @@ impl Server {
     ///
     /// # Errors
     /// If the path is in use or not permitted, or no thread can be started.
-    pub fn control(&mut self, path: &Path, program: Box<dyn Program>) -> io::Result<()> {
+    pub fn control(&mut self, path: &Path, program: Arc<dyn Program>) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         self.control = Some(Control::start(path, shared, program)?);
         Ok(())

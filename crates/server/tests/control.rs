@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 /// A program that reports the calls that it gets.
 struct Told(mpsc::Sender<()>);
@@ -53,7 +53,7 @@ fn a_running_server_is_listed_and_changed() {
         serve(&[Export { weight: 300, ..Export::new("gold", 0) }, Export::new("rest", 0)]);
     let socket = rig.socket.with_extension("control");
     let (drained, asked) = mpsc::channel();
-    rig.server.control(&socket, Box::new(Told(drained))).expect("the path is free");
+    rig.server.control(&socket, Arc::new(Told(drained))).expect("the path is free");
     let mode = std::fs::metadata(&socket).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "for its user only");
     let ask = |request: Request| call(&socket, &request).expect("it answers");
@@ -96,7 +96,7 @@ fn a_running_server_is_listed_and_changed() {
 fn counts_begin_with_the_first_question() {
     let mut rig = serve(&[Export::new("a", 0), Export::new("b", 0)]);
     let socket = rig.socket.with_extension("control");
-    rig.server.control(&socket, Box::new(Told(mpsc::channel().0))).expect("the path is free");
+    rig.server.control(&socket, Arc::new(Told(mpsc::channel().0))).expect("the path is free");
     let ask = || match call(&socket, &Request::Stat).expect("it answers") {
         Answer::Stat(stat) => stat,
         other => panic!("no counts: {other:?}"),
@@ -158,7 +158,7 @@ fn an_export_waits_behind_the_export_that_has_the_device() {
 fn what_is_not_understood_is_refused_and_the_next_one_is_served() {
     let mut rig = serve(&[Export::new("a", 0)]);
     let socket = rig.socket.with_extension("control");
-    rig.server.control(&socket, Box::new(Told(mpsc::channel().0))).expect("the path is free");
+    rig.server.control(&socket, Arc::new(Told(mpsc::channel().0))).expect("the path is free");
     let raw = |line: &[u8]| {
         let mut stream = UnixStream::connect(&socket).expect("it listens");
         stream.write_all(line).expect("it reads");
@@ -254,7 +254,7 @@ fn beside_a_stuck_device(milliseconds: u64) -> (Rig, PathBuf, mpsc::Receiver<()>
     let mut rig = Rig::start_on(&[&stuck, "memory,size=16"], &exports, &Settings::default());
     let socket = rig.socket.with_extension("control");
     let (drained, asked) = mpsc::channel();
-    rig.server.control(&socket, Box::new(Told(drained))).expect("the path is free");
+    rig.server.control(&socket, Arc::new(Told(drained))).expect("the path is free");
     (rig, socket, asked)
 }
 
@@ -347,7 +347,7 @@ fn an_export_that_goes_during_a_change_keeps_no_worker_waiting() {
     let exports = [Export::new("stuck", 0), Export::new("idle", 0), Export::new("good", 1)];
     let mut rig = Rig::start_on(&[&stuck, "memory,size=16"], &exports, &Settings::default());
     let socket = rig.socket.with_extension("control");
-    rig.server.control(&socket, Box::new(Told(mpsc::channel().0))).expect("the path is free");
+    rig.server.control(&socket, Arc::new(Told(mpsc::channel().0))).expect("the path is free");
     let mut good: Vec<Client> = (0..8).map(|_| rig.client("good")).collect();
     let idle: Vec<Client> = (0..8).map(|_| rig.client("idle")).collect();
     let _reader = reading(&rig, "stuck");
@@ -376,7 +376,7 @@ fn an_export_that_goes_during_a_change_keeps_no_worker_waiting() {
 fn words_of_two_clients_are_both_in_force_and_a_refused_one_changes_nothing() {
     let mut rig = serve(&[Export::new("a", 0)]);
     let socket = rig.socket.with_extension("control");
-    rig.server.control(&socket, Box::new(Told(mpsc::channel().0))).expect("the path is free");
+    rig.server.control(&socket, Arc::new(Told(mpsc::channel().0))).expect("the path is free");
     let max = |text: String| Request::Export {
         name: "a".to_owned(),
         settings: ExportSettings { max: Some(text), ..ExportSettings::default() },
@@ -412,7 +412,7 @@ fn words_of_two_clients_are_both_in_force_and_a_refused_one_changes_nothing() {
 fn clients_without_a_request_make_room_for_those_with_one() {
     let mut rig = serve(&[Export::new("a", 0)]);
     let socket = rig.socket.with_extension("control");
-    rig.server.control(&socket, Box::new(Told(mpsc::channel().0))).expect("the path is free");
+    rig.server.control(&socket, Arc::new(Told(mpsc::channel().0))).expect("the path is free");
     let mut silent = Vec::new();
     for n in 0..200 {
         silent.push(UnixStream::connect(&socket).expect("it listens"));
@@ -454,7 +454,7 @@ fn no_io_notices_200_changes() {
     });
     let mut rig = serve(&exports.collect::<Vec<_>>());
     let socket = rig.socket.with_extension("control");
-    rig.server.control(&socket, Box::new(NoProgram)).expect("the path is free");
+    rig.server.control(&socket, Arc::new(NoProgram)).expect("the path is free");
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let clients = EXPORTS.map(|name| {
@@ -533,7 +533,7 @@ const LOG: Request = Request::ElevatorLog { device: 1, seconds: None, bytes: 1 <
 
 fn controlled(mut rig: Rig) -> (Rig, PathBuf) {
     let socket = rig.socket.with_extension("control");
-    rig.server.control(&socket, Box::new(NoProgram)).expect("the path is free");
+    rig.server.control(&socket, Arc::new(NoProgram)).expect("the path is free");
     (rig, socket)
 }
 

@@ -80,8 +80,7 @@ pub fn listeners(wanted: &Wanted, mut handed_over: ListenFd) -> Result<Vec<Liste
 /// its files.
 fn bind(address: &Address, all: &[Address], wanted: &Wanted) -> Result<Listener, String> {
     let bind = || Listener::bind_beside(address, &wanted.rights, all);
-    let bound = patient(bind, |error| error.kind() == io::ErrorKind::AddrInUse);
-    bound.map_err(|e| refused(address, &e))
+    patient(bind, is_in_use).map_err(|e| refused(address, &e))
 }
 
 /// Takes the inherited socket number `at`.
@@ -105,6 +104,11 @@ fn take(handed_over: &mut ListenFd, at: usize) -> Result<Listener, String> {
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Whether another server still has the address.
+pub fn is_in_use(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse
+}
 
 /// Retries until `attempt` succeeds, fails with an error that `is_busy` rejects, or [`PATIENCE`] is over. Logs the
 /// first failure. The kernel frees the files and sockets of a killed process only after its last I/O. Without retries,

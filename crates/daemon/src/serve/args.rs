@@ -9,13 +9,14 @@ use super::access::{self, Ways};
 use super::process::LogFormat;
 use super::wanted::{self, Control, DiskChoice, Http, Listen, Wanted};
 use super::{config, export, model};
+use crate::{option, switch};
 use blkmq_engine::DeviceDepth;
 use blkmq_server::{
     Address, Allow, Bounds, Counting, Export, GuestIoprio, Rights, Rule, VhostUser,
 };
 use blkmq_terminal::page::Page;
 use blkmq_terminal::{SchedulerChoice, UsageError};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, Id};
 use std::path::PathBuf;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -99,22 +100,15 @@ pub enum Asked {
 }
 
 /// The options that check a file.
-fn checking() -> [Arg; 3] {
+fn checking(settings: &[Id]) -> [Arg; 3] {
     [
-        Arg::new("check")
-            .long("check")
-            .value_name("CONFIG")
-            .conflicts_with_all(SETTINGS)
+        option("check", "CONFIG")
+            .conflicts_with_all(settings)
             .conflicts_with("CONFIG")
             .help("say what is wrong in a file, with line and column, and serve nothing"),
-        Arg::new("open")
-            .long("open")
-            .requires("check")
-            .action(ArgAction::SetTrue)
-            .help("with --check: open devices for reading, and certificates, and say what is wrong with them; lays out no file"),
-        Arg::new("simulate")
-            .long("simulate")
-            .value_name("MODEL")
+        switch("open", "with --check: open devices for reading, and certificates, and say what is wrong with them; lays out no file")
+            .requires("check"),
+        option("simulate", "MODEL")
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("")
@@ -125,14 +119,10 @@ fn checking() -> [Arg; 3] {
     ]
 }
 
-/// The program.
-pub fn definition() -> Command {
-    let option = |name, value| Arg::new(name).long(name).value_name(value);
+/// The options that a configuration file has as settings.
+fn settings() -> [Arg; 17] {
     let list = |name, value| option(name, value).action(ArgAction::Append);
-    let config = Arg::new("CONFIG").help("a file with all settings, instead of options");
-    let command = PAGE.command(NOTES).version(env!("CARGO_PKG_VERSION"));
-    let command = command.arg(config.conflicts_with_all(SETTINGS)).args(checking());
-    command.args([
+    [
         list("device", "DEVICE")
             .help("a device to serve; several for several (default: memory,size=1024)"),
         list("scheduler", "NAME[:KEY=VALUE,...]")
@@ -154,10 +144,7 @@ pub fn definition() -> Command {
         option("http", "ADDRESS")
             .value_parser(wanted::http_address)
             .help("a live page, figures and health over HTTP, at unix:PATH or tcp:IP[:PORT] (default: off)"),
-        Arg::new("http-public")
-            .long("http-public")
-            .action(ArgAction::SetTrue)
-            .help("an address of --http that other machines reach: they see all figures, without encryption"),
+        switch("http-public", "an address of --http that other machines reach: they see all figures, without encryption"),
         list("http-name", "HOST")
             .value_parser(wanted::host_name)
             .help("a host name that browsers have for --http, besides localhost; several for several"),
@@ -175,37 +162,34 @@ pub fn definition() -> Command {
             "count requests and their times: asked (once a client asks; default), always or never",
         ),
         option("slow-io", "TIME")
-            .value_parser(wanted::slow)
+            .value_parser(wanted::seconds)
             .help("log I/Os that take longer, with the stages that took the time"),
-        option("log", "LEVEL")
-            .value_parser(wanted::level)
-            .help("error, warn, info or debug, on standard error (default: info)"),
-        option("log-format", "FORM").value_parser(wanted::log_format).help(
-            "text, json, or journald, with priorities for the journal (default: text)",
-        ),
-    ])
+    ]
 }
 
-/// Options that a configuration file has as settings. The log level may also be given beside a file.
-const SETTINGS: [&str; 17] = [
-    access::KEY,
-    "stats",
-    "slow-io",
-    "device",
-    "scheduler",
-    "device-depth",
-    "export",
-    "listen",
-    "workers",
-    "control",
-    "http",
-    "http-public",
-    "http-name",
-    "tls-certificates",
-    "socket-mode",
-    "socket-owner",
-    "socket-group",
-];
+fn log_level() -> Arg {
+    option("log", "LEVEL")
+        .value_parser(wanted::level)
+        .help("error, warn, info or debug, on standard error (default: info)")
+}
+
+/// The program.
+pub fn definition() -> Command {
+    let settings = settings();
+    let named = settings.each_ref().map(|setting| setting.get_id().clone());
+    let config = Arg::new("CONFIG").help("a file with all settings, instead of options");
+    let log_format = option("log-format", "FORM").value_parser(wanted::log_format);
+    PAGE.command(NOTES)
+        .version(env!("CARGO_PKG_VERSION"))
+        .arg(config.conflicts_with_all(&named))
+        .args(checking(&named))
+        .args(settings)
+        .arg(log_level())
+        .arg(
+            log_format
+                .help("text, json, or journald, with priorities for the journal (default: text)"),
+        )
+}
 
 impl Asked {
     /// Converts the arguments that clap has parsed.
@@ -256,10 +240,10 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
     if exports.is_empty() {
         exports = wanted::by_default(disks.len());
     }
-    let mut names = wanted::SocketRights::default();
+    let mut rights = Rights::default();
     for key in wanted::RIGHTS_KEYS {
         if let Some(text) = found.get_one::<String>(key) {
-            names.set(key, text).map_err(|e| e.at(format!("--{key}")))?;
+            wanted::set_right(&mut rights, key, text).map_err(|e| e.at(format!("--{key}")))?;
         }
     }
     let rules = Vec::from_iter(found.get_many::<Rule>(access::KEY).into_iter().flatten().cloned());
@@ -286,7 +270,7 @@ fn options(found: &ArgMatches) -> Result<Wanted, UsageError> {
         log_format: found.get_one("log-format").copied().unwrap_or_default(),
         bounds: Bounds::default(),
         tls,
-        rights: names.rights(),
+        rights,
         counting: found.get_one("stats").copied().unwrap_or_default(),
         slow: found.get_one("slow-io").copied().unwrap_or_default(),
     })
@@ -321,7 +305,7 @@ fn disks(
 const WORD: &str = "vhost-user-blk";
 
 /// The answer to `--print-capabilities`.
-const CAPABILITIES: &str =
+pub const CAPABILITIES: &str =
     "{\n  \"type\": \"block\",\n  \"features\": [\n    \"read-only\",\n    \"blk-file\"\n  ]\n}\n";
 
 const MACHINE_PAGE: Page = Page {
@@ -346,14 +330,10 @@ pub enum Machine {
 
 /// The program.
 pub fn machine_definition() -> Command {
-    let option = |name, value| Arg::new(name).long(name).value_name(value);
     MACHINE_PAGE.command("").version(env!("CARGO_PKG_VERSION")).args([
         option("socket-path", "PATH").help("the socket of the virtual machine monitor"),
         option("blk-file", "PATH").help("the file or block device, or a device of blkmqd (memory,size=64)"),
-        Arg::new("read-only")
-            .long("read-only")
-            .action(ArgAction::SetTrue)
-            .help("the guest may not write"),
+        switch("read-only", "the guest may not write"),
         option("num-queues", "N").help("queues that the guest may use, 1 to 64 (default: 4)"),
         option("guest-ioprio", "USE").value_parser(|text: &str| text.parse::<GuestIoprio>()).help(
             "the use of the guest's priorities: off (default), clamp (none above best-effort), or trust",
@@ -361,13 +341,8 @@ pub fn machine_definition() -> Command {
         option("scheduler", "NAME[:KEY=VALUE,...]")
             .value_parser(wanted::scheduler)
             .help("the scheduler (default: as Linux)"),
-        option("log", "LEVEL")
-            .value_parser(wanted::level)
-            .help("error, warn, info or debug, on standard error (default: info)"),
-        Arg::new("print-capabilities")
-            .long("print-capabilities")
-            .action(ArgAction::SetTrue)
-            .help("say what this program can do, as JSON, and end"),
+        log_level(),
+        switch("print-capabilities", "say what this program can do, as JSON, and end"),
     ])
 }
 
@@ -423,11 +398,6 @@ impl Machine {
             counting: Counting::default(),
             slow: blkmq_core::Nanos::ZERO,
         })))
-    }
-
-    /// The answer to `--print-capabilities`.
-    pub fn capabilities() -> &'static str {
-        CAPABILITIES
     }
 }
 

@@ -6,7 +6,7 @@
 use super::access::{self, Ways};
 use super::export::{self, Draft};
 use super::wanted::{self, Control, DiskChoice, Http, Wanted};
-use blkmq_server::{Address, Bounds, Export};
+use blkmq_server::{Address, Bounds, Export, Rights};
 use blkmq_terminal::table::{Faults, Span, Table, nearest};
 use blkmq_terminal::{SchedulerChoice, UsageError, bounded};
 use tracing_subscriber::filter::LevelFilter;
@@ -102,7 +102,7 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
     let control = file.text("control", faults).map(|(text, _)| text);
     let log = file.value("log", faults, wanted::level);
     let counting = file.value("stats", faults, wanted::counting);
-    let slow = file.value("slow-io", faults, wanted::slow);
+    let slow = file.value("slow-io", faults, wanted::seconds);
     let log_format = file.value("log-format", faults, wanted::log_format);
     let tls = file.text("tls-certificates", faults).map(|(text, _)| text.into());
     let listen = listen.into();
@@ -114,9 +114,9 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
         }
         allow
     });
-    let mut socket = wanted::SocketRights::default();
+    let mut rights = Rights::default();
     for key in wanted::RIGHTS_KEYS {
-        file.value(key, faults, |text| socket.set(key, text));
+        file.value(key, faults, |text| wanted::set_right(&mut rights, key, text));
     }
     let bounds = file.table("bounds", faults).map(|it| read_bounds(it, faults));
     let mut names = Vec::new();
@@ -151,7 +151,7 @@ fn whole(mut file: Table<'_>, faults: &mut Faults) -> Wanted {
         bounds: bounds.unwrap_or_default(),
         tls,
         allow,
-        rights: socket.rights(),
+        rights,
         counting: counting.unwrap_or_default(),
         slow: slow.unwrap_or_default(),
     }
@@ -180,8 +180,8 @@ fn read_http(file: &mut Table<'_>, faults: &mut Faults) -> Option<Http> {
 
 fn read_bounds(mut table: Table<'_>, faults: &mut Faults) -> Bounds {
     let mut all = Bounds::default();
-    for key in wanted::BOUNDS_KEYS {
-        table.value(key, faults, |text| wanted::set_bound(&mut all, key, text));
+    for (key, set) in wanted::BOUNDS {
+        table.value(key, faults, |text| set(&mut all, text));
     }
     table.end(faults);
     all
@@ -225,7 +225,7 @@ fn read_export(
         }
         None => {}
     }
-    for key in export::KEYS.into_iter().filter(|key| !["device", access::KEY].contains(key)) {
+    for key in export::keys().filter(|key| !["device", access::KEY].contains(key)) {
         table.value(key, faults, |text| draft.set(key, text, 0));
     }
     let allow = access::read(&mut table, faults);
@@ -420,6 +420,7 @@ mod tests {
         let nameless = faults("[[device]]\ndevice = 'null'\n");
         assert!(nameless.len() == 1 && nameless[0].contains("no name"), "{nameless:?}");
         assert!(faults("device = 3\n")[1].contains("accepted: [[device]]"));
+        assert_eq!(faults(&format!("{DEVICE}[bounds]\nbyte = '1g'\n")).len(), 1);
     }
 
     #[test]
@@ -442,8 +443,8 @@ mod tests {
         let all = all
             .into_iter()
             .chain(wanted::RIGHTS_KEYS)
-            .chain(wanted::BOUNDS_KEYS)
-            .chain(export::KEYS);
+            .chain(wanted::BOUNDS.map(|(key, _)| key))
+            .chain(export::keys());
         for key in all {
             let is_set = |line: &str| {
                 let line = line.trim_start_matches(['#', ' ']);

@@ -13,40 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The settings, in the order of the help page. The device is a setting, too: a number, or in a file a name.
-pub const KEYS: [&str; 32] = [
-    "device",
-    "offset",
-    "size",
-    "read-only",
-    "weight",
-    "rbps",
-    "wbps",
-    "riops",
-    "wiops",
-    "bps",
-    "iops",
-    "burst",
-    "burst_length",
-    "reserve_iops",
-    "reserve_bps",
-    "reserve_percent",
-    "limit_iops",
-    "limit_bps",
-    "limit_percent",
-    "p99_read",
-    "p99_write",
-    "p99_sync",
-    "goal_takes_at_most",
-    "overcommit",
-    "class",
-    "cache",
-    "vhost-user",
-    "ublk",
-    "queues",
-    "guest-ioprio",
-    "allow",
-    "description",
-];
+pub fn keys() -> impl Iterator<Item = &'static str> {
+    let first = ["device", "offset", "size", "read-only", "weight"];
+    let last =
+        ["class", "cache", "vhost-user", "ublk", "queues", "guest-ioprio", "allow", "description"];
+    first.into_iter().chain(IoMax::WORDS).chain(Promise::WORDS).chain(last)
+}
 
 /// The largest number of a block device, limited by its minor number.
 const MOST_DEVICE: u64 = (1 << 20) - 1;
@@ -130,7 +102,7 @@ impl Draft {
                 text.clone_into(&mut export.description);
                 Ok(())
             }
-            _ => Err(UsageError::new(format!("no such setting; accepted: {}", KEYS.join(", ")))),
+            _ => Err(UsageError::new(format!("no such setting; accepted: {}", accepted()))),
         }
     }
 
@@ -201,8 +173,7 @@ pub fn parse(text: &str, disks: usize) -> Result<Export, UsageError> {
         let set = if word.contains('=') {
             draft.set(key, value, disks)
         } else {
-            let accepted = KEYS.join(", ");
-            Err(UsageError::new(format!("no KEY=VALUE; accepted keys: {accepted}")))
+            Err(UsageError::new(format!("no KEY=VALUE; accepted keys: {}", accepted())))
         };
         set.map_err(|e| e.at(key).at(format!("export '{name}'")))?;
     }
@@ -255,6 +226,10 @@ impl Names {
             }
         }
     }
+}
+
+fn accepted() -> String {
+    Vec::from_iter(keys()).join(", ")
 }
 
 fn number(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, UsageError> {

@@ -6,15 +6,16 @@
 //! values in the text, and preserves all other bytes, including comments.
 
 use super::access::{self, Ways};
-use super::process::SetLevel;
+use super::process::{self, SetLevel};
 use super::wanted::Wanted;
 use super::{config, export};
 use blkmq_engine::attributes::Permission;
 use blkmq_engine::{AUTO, AutoChoice, AutoReason, IoMax, Plan, PolicyChoice};
 use blkmq_sched::Options;
-use blkmq_server::control::{Answer, ExportSettings, GoesOn, Request, Saved};
+use blkmq_server::control::{Answer, ExportSettings, GoesOn, Program, Request, Saved};
 use blkmq_server::{Allow, Disk, Export, Handle};
 use blkmq_terminal::{SchedulerChoice, UsageError};
+use signal_hook::consts::SIGTERM;
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -73,65 +74,6 @@ impl Reloader {
         Self { path, server, set_level, current: Mutex::new(wanted), attributes }
     }
 
-    /// A line for each current setting that differs from the file, or without a file from the command line.
-    ///
-    /// # Errors
-    /// One line for each fault of the file.
-    pub fn diff(&self) -> Result<Vec<String>, String> {
-        let wanted = match &self.path {
-            Some(path) => config::read(path).map_err(|faults| faults.join("\n"))?,
-            None => self.current(&|| true)?.clone(),
-        };
-        let differences = differences_between(&wanted, &self.server);
-        let mut lines = Vec::from_iter(differences.iter().map(Difference::line));
-        lines.extend(export_differences(&wanted, &self.server));
-        for (attributes, disk) in self.attributes.iter().zip(self.server.disks()) {
-            lines.extend(attributes.differences(disk));
-        }
-        Ok(lines)
-    }
-
-    /// The file with the current settings, or `None` if it has them.
-    ///
-    /// # Errors
-    /// If there is no file, or it cannot be edited.
-    pub fn save(&self) -> Result<Option<Saved>, String> {
-        let path =
-            self.path.as_ref().ok_or("the server was started without a configuration file")?;
-        let text = saved(path, &self.server)?;
-        let whole = std::fs::canonicalize(path).map_err(|e| format!("{path}: {e}"))?;
-        Ok(text.map(|text| Saved { path: whole, text }))
-    }
-
-    /// Adds an export, spelled as for `--export`. It is not part of the configuration, so that reloads leave it.
-    /// Returns a message.
-    ///
-    /// # Errors
-    /// If the description is invalid, one of its rules cannot match any client, or the server refuses.
-    pub fn add(&self, words: &str, goes_on: GoesOn<'_>) -> Result<String, String> {
-        let current = self.current(goes_on)?;
-        let said = |error: UsageError| error.to_string();
-        let export = export::parse(words, current.disks.len()).map_err(said)?;
-        let alone = Wanted { exports: vec![export.clone()], ..current.clone() };
-        let ways = Ways::new(&alone.listen, alone.tls.is_some());
-        ways.check_all(None, &alone.exports).map_err(said)?;
-        access::check_files(&alone)?;
-        let added = self.server.add_export_while(&export, goes_on);
-        added.map_err(|error| format!("export '{}': not added: {error}", export.name))?;
-        Ok(format!("export '{}': added", export.name))
-    }
-
-    /// Removes an export, which stays in the configuration. Returns a message.
-    ///
-    /// # Errors
-    /// If the export does not exist.
-    pub fn remove(&self, name: &str) -> Result<String, String> {
-        match self.server.remove_export(name) {
-            true => Ok(format!("export '{name}': removed")),
-            false => Err(format!("there is no export '{name}'; blkmqctl list shows all")),
-        }
-    }
-
     /// Locks the settings, waiting for a reload in progress while `goes_on` is true.
     fn current(&self, goes_on: GoesOn<'_>) -> Result<MutexGuard<'_, Wanted>, String> {
         loop {
@@ -152,7 +94,7 @@ impl Reloader {
     /// # Errors
     /// If there is neither a file nor a certificate, the file has a fault (one line for each), or rules refer to
     /// certificates that clients would no longer need.
-    pub fn reload(&self, goes_on: GoesOn<'_>) -> Result<Vec<String>, String> {
+    fn reload_file(&self, goes_on: GoesOn<'_>) -> Result<Vec<String>, String> {
         let mut current = self.current(goes_on)?;
         let Some(path) = &self.path else {
             let Some(folder) = current.tls.clone() else {
@@ -282,6 +224,85 @@ impl Reloader {
                     line
                 })
             }
+        }
+    }
+}
+
+impl Program for Reloader {
+    fn drain(&self) {
+        // Sent to this process, which handles it.
+        let _ = signal_hook::low_level::raise(SIGTERM);
+    }
+
+    fn reload(&self, goes_on: GoesOn<'_>) -> Result<Vec<String>, String> {
+        let done = process::reloading(|| self.reload_file(goes_on));
+        match &done {
+            Ok(lines) if lines.is_empty() => tracing::info!("reload: nothing has changed"),
+            Ok(lines) => lines.iter().for_each(|line| match line.contains(": not ") {
+                true => tracing::error!("reload: {line}"),
+                false => tracing::info!("reload: {line}"),
+            }),
+            Err(faults) => tracing::error!("nothing is reloaded: {faults}"),
+        }
+        done
+    }
+
+    /// A line for each current setting that differs from the file, or without a file from the command line.
+    ///
+    /// # Errors
+    /// One line for each fault of the file.
+    fn diff(&self) -> Result<Vec<String>, String> {
+        let wanted = match &self.path {
+            Some(path) => config::read(path).map_err(|faults| faults.join("\n"))?,
+            None => self.current(&|| true)?.clone(),
+        };
+        let differences = differences_between(&wanted, &self.server);
+        let mut lines = Vec::from_iter(differences.iter().map(Difference::line));
+        lines.extend(export_differences(&wanted, &self.server));
+        for (attributes, disk) in self.attributes.iter().zip(self.server.disks()) {
+            lines.extend(attributes.differences(disk));
+        }
+        Ok(lines)
+    }
+
+    /// The file with the current settings, or `None` if it has them.
+    ///
+    /// # Errors
+    /// If there is no file, or it cannot be edited.
+    fn save(&self) -> Result<Option<Saved>, String> {
+        let path =
+            self.path.as_ref().ok_or("the server was started without a configuration file")?;
+        let text = saved(path, &self.server)?;
+        let whole = std::fs::canonicalize(path).map_err(|e| format!("{path}: {e}"))?;
+        Ok(text.map(|text| Saved { path: whole, text }))
+    }
+
+    /// Adds an export, spelled as for `--export`. It is not part of the configuration, so that reloads leave it.
+    /// Returns a message.
+    ///
+    /// # Errors
+    /// If the description is invalid, one of its rules cannot match any client, or the server refuses.
+    fn add(&self, words: &str, goes_on: GoesOn<'_>) -> Result<String, String> {
+        let current = self.current(goes_on)?;
+        let said = |error: UsageError| error.to_string();
+        let export = export::parse(words, current.disks.len()).map_err(said)?;
+        let alone = Wanted { exports: vec![export.clone()], ..current.clone() };
+        let ways = Ways::new(&alone.listen, alone.tls.is_some());
+        ways.check_all(None, &alone.exports).map_err(said)?;
+        access::check_files(&alone)?;
+        let added = self.server.add_export_while(&export, goes_on);
+        added.map_err(|error| format!("export '{}': not added: {error}", export.name))?;
+        Ok(format!("export '{}': added", export.name))
+    }
+
+    /// Removes an export, which stays in the configuration. Returns a message.
+    ///
+    /// # Errors
+    /// If the export does not exist.
+    fn remove(&self, name: &str) -> Result<String, String> {
+        match self.server.remove_export(name) {
+            true => Ok(format!("export '{name}': removed")),
+            false => Err(format!("there is no export '{name}'; blkmqctl list shows all")),
         }
     }
 }
@@ -423,10 +444,6 @@ impl Difference {
         let Self { place, key, live, configured } = self;
         format!("{place}: {key} = {live}, configured {configured}")
     }
-
-    fn edit(&self) -> Edit {
-        Edit { place: self.place.clone(), key: self.key.clone(), value: self.live.clone() }
-    }
 }
 
 /// The settings that have a configuration key and whose current value differs.
@@ -512,10 +529,9 @@ fn saved(path: &str, server: &Handle) -> Result<Option<String>, String> {
     if differences.is_empty() {
         return Ok(None);
     }
-    let edits = Vec::from_iter(differences.iter().map(Difference::edit));
     let unusual =
         || format!("{path} has a form that cannot be changed; blkmqctl diff shows what differs");
-    let text = edited(&text, &edits).ok_or_else(unusual)?;
+    let text = edited(&text, &differences).ok_or_else(unusual)?;
     // The new text is written only if it parses to the current settings.
     let reads = config::understood(&text)
         .is_some_and(|wanted| differences_between(&wanted, server).is_empty());
@@ -576,16 +592,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// A value to be set in a table.
-#[derive(Clone, Debug)]
-struct Edit {
-    place: Place,
-    key: String,
-    value: String,
-}
-
-/// The text with these values, or `None` if a named table does not exist.
-fn edited(text: &str, edits: &[Edit]) -> Option<String> {
+/// The text with the current values of these settings, or `None` if a named table does not exist.
+fn edited(text: &str, edits: &[Difference]) -> Option<String> {
     let document = DeTable::parse(text).ok()?;
     let mut pieces: Vec<(Range<usize>, String)> = Vec::new();
     for edit in edits {
@@ -596,7 +604,7 @@ fn edited(text: &str, edits: &[Edit]) -> Option<String> {
         let DeValue::Array(all) = document.get_ref().get(tables)?.get_ref() else { return None };
         let table = all.iter().find(|table| named(table).is_some_and(|(it, _)| it == name))?;
         let (_, at) = named(table)?;
-        let value = quoted(&edit.value);
+        let value = quoted(&edit.live);
         let present = table.get_ref().as_table()?.get(edit.key.as_str());
         pieces.push(match present {
             Some(present) => (present.span(), value),
@@ -740,8 +748,9 @@ mod tests {
         assert!(changes.contains(&Change::Restart("the new export 'y'".into())), "{changes:?}");
     }
 
-    fn edit(place: Place, key: &str, value: &str) -> Edit {
-        Edit { place, key: key.to_owned(), value: value.to_owned() }
+    fn edit(place: Place, key: &str, live: &str) -> Difference {
+        let [key, live, configured] = [key, live, ""].map(str::to_owned);
+        Difference { place, key, live, configured }
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(crate) struct Control {
 /// The server, shared by all clients.
 struct Site {
     shared: Arc<Shared>,
-    program: Box<dyn Program>,
+    program: Arc<dyn Program>,
     stopped: Arc<AtomicBool>,
     recordings: AtomicUsize,
 }
@@ -83,7 +83,7 @@ impl Control {
     pub(crate) fn start(
         path: &Path,
         shared: Arc<Shared>,
-        program: Box<dyn Program>,
+        program: Arc<dyn Program>,
     ) -> io::Result<Self> {
         let listener = listen_on(path, &Rights::default())?;
         let stopped = Arc::new(AtomicBool::new(false));
