@@ -4,11 +4,12 @@
 //! (an address, the process of a local socket) and from the certificate verified by TLS. Unverified claims of a client
 //! are not included. A [`Gate`] has the present rules of the server or of an export, which a reload may change.
 
+use crate::locked;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The forms of a rule, for messages.
 const FORMS: &str = "cn:NAME, san:NAME, uid:NUMBER, gid:NUMBER, net:ADDRESS[/BITS]";
@@ -317,11 +318,11 @@ impl Gate {
 
     /// The present rules; `None` if every client may pass.
     fn rules(&self) -> Option<Arc<Allow>> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.rules).clone()
     }
 
     pub(crate) fn set(&self, allow: Option<Allow>) {
-        *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = allow.map(Arc::new);
+        *locked(&self.rules) = allow.map(Arc::new);
         // Incremented after the change: a reader that sees the new version finds the new rules.
         self.version.fetch_add(1, Ordering::Release);
     }

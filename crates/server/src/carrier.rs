@@ -1,21 +1,53 @@
 //! [`Carrier`]: performs the requests of one client of a disk, each as one or several I/Os.
 //!
-//! Each virtual machine and each block device has one, and defines its requests and answers: `T` is all that it keeps
-//! of a request in flight.
+//! Each virtual machine and each block device has one on its thread, and defines its requests and answers: `T` is all
+//! that it keeps of a request in flight.
 
-use crate::export::Served;
+use crate::export::{MOST_QUEUES, Served};
 use crate::flight::{Buffers, Cookie, Flights, Long, Steps, Work, Zeroes};
-use crate::threads::DiskClient;
+use crate::log::Rarely;
+use crate::threads::{DiskClient, Inbox, Sleeper, Spin};
+use crate::worker::Shared;
 use blkmq::core::IoPrio;
-use blkmq::{AlignedBuf, Bytes, Io, IoError, IoResult, Refusal, SECTOR_SIZE};
+use blkmq::{AlignedBuf, Bytes, Client, Clock, Io, IoError, IoResult, Nanos, Refusal, SECTOR_SIZE};
+use rustix::event::epoll;
 use std::collections::VecDeque;
+use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes charged for every request in addition to its data.
 const OVERHEAD: usize = 256;
 
+/// The numbers of events of every carrier.
+pub(crate) const INBOX: u64 = 0;
+pub(crate) const DISK: u64 = 1;
+/// The maximum number of events taken from the kernel at a time.
+pub(crate) const EVENTS: usize = 16;
+/// How often polling may find requests or completions before messages are checked.
+pub(crate) const LOOKS: usize = 64;
+/// How often queues are polled before messages are: a disk that completes each I/O within its push could be busy for
+/// ever.
+pub(crate) const ROUNDS: usize = 8;
+/// The maximum sleep, and the interval for checking an end, or whether an export has been removed.
+pub(crate) const TICK: Nanos = Nanos::from_millis(1000);
+pub(crate) const SOON: Nanos = Nanos::from_millis(50);
+
 pub(crate) struct Carrier<T> {
+    /// The name of the export.
+    pub(crate) name: String,
+    pub(crate) shared: Arc<Shared>,
+    /// The index of the disk among those of the server.
+    pub(crate) disk: usize,
+    pub(crate) inbox: Arc<Inbox>,
     pub(crate) disk_client: DiskClient,
+    pub(crate) sleeper: Sleeper,
+    pub(crate) clock: Clock,
+    /// Learns whether to poll before sleeping.
+    pub(crate) spin: Spin,
+    faults: Rarely,
+    /// Finished requests. Empty between calls; keeps its capacity.
+    pub(crate) finished: Vec<Finished<T>>,
     buffers: Buffers,
     flights: Flights<Flight<T>>,
     /// An I/O that got no credit. No other I/O may begin before it.
@@ -51,26 +83,62 @@ pub(crate) struct Finished<T> {
     at: u64,
 }
 
-impl<T> Finished<T> {
-    /// The failure of the device, if there was one: the operation, its offset on the disk in bytes, and the error.
-    pub(crate) fn failure(&self) -> Option<((&'static str, u64), IoError)> {
-        let error = self.result.err()?;
-        let is_none = [IoError::CANCELLED, IoError::NOT_SUPPORTED].contains(&error);
-        (!is_none).then(|| ((self.work.name(), self.at), error))
-    }
-}
-
 impl<T> Carrier<T> {
-    pub(crate) fn new(disk_client: DiskClient, bytes_per_turn: usize) -> Self {
-        Self {
-            disk_client,
-            buffers: Buffers::new(bytes_per_turn),
+    /// Creates the carrier of the export named `name` on `disk`, with a client of the disk.
+    ///
+    /// # Errors
+    /// If the kernel refuses descriptors.
+    pub(crate) fn new(
+        (name, disk): (&str, usize),
+        mut client: Client<AlignedBuf>,
+        shared: Arc<Shared>,
+        inbox: Arc<Inbox>,
+    ) -> io::Result<Self> {
+        let clock = Clock::start();
+        let sleeper = Sleeper::without_looks(clock)?;
+        sleeper.watch(&*inbox, INBOX)?;
+        sleeper.watch(client.event_fd()?, DISK)?;
+        Ok(Self {
+            name: name.to_owned(),
+            disk,
+            inbox,
+            disk_client: DiskClient::new(client),
+            sleeper,
+            clock,
+            spin: Spin::default(),
+            faults: Rarely::default(),
+            finished: Vec::new(),
+            buffers: Buffers::new(shared.bounds.bytes_per_turn),
+            shared,
             flights: Flights::default(),
             held: None,
             unfinished: VecDeque::new(),
             ended: Vec::new(),
             bytes: 0,
             turn: 0,
+        })
+    }
+
+    /// Sleeps until an event, and for at most `most`.
+    ///
+    /// # Errors
+    /// If the kernel refuses to wait.
+    pub(crate) fn sleep(&mut self, most: Nanos, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let disks = std::slice::from_mut(&mut self.disk_client);
+        self.sleeper.wait((DISK, disks), most, events)
+    }
+
+    /// Logs a fault of the export's client, or counts it for the next line.
+    pub(crate) fn fault(&mut self, line: impl FnOnce(u64, &str)) {
+        self.faults.log(self.clock.now(), |before| line(before, &self.name));
+    }
+
+    /// Logs the failure of the device, if there was one.
+    pub(crate) fn tell_of(&self, done: &Finished<T>) {
+        if let Err(error) = done.result
+            && ![IoError::CANCELLED, IoError::NOT_SUPPORTED].contains(&error)
+        {
+            self.shared.disks[self.disk].failed(&self.name, (done.work.name(), done.at), error);
         }
     }
 
@@ -291,7 +359,7 @@ impl<T> Carrier<T> {
             Work::Long(long) => {
                 long.end(portion, result, std::mem::take(&mut payload));
                 goes_on = !long.is_over();
-                result = long.result();
+                result = long.result;
                 if result.is_err() {
                     self.unfinished.retain(|other| *other != place);
                 }
@@ -326,4 +394,14 @@ impl<T> Carrier<T> {
             }
         }
     }
+}
+
+/// # Errors
+/// If a disk of a machine or a block device cannot have so many queues.
+pub(crate) fn check_queues(queues: u16) -> io::Result<()> {
+    if (1..=MOST_QUEUES).contains(&queues) {
+        return Ok(());
+    }
+    let text = format!("{queues} queues; accepted: 1 to {MOST_QUEUES}");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }

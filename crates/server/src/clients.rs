@@ -7,13 +7,14 @@
 //! nothing, and are up to a second old; a connection that is to be closed notices within a second. The thread of a
 //! virtual machine or a block device does this in each turn.
 
+use crate::locked;
 use blkmq::{Clock, Instant, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Limits on connections and on requests in flight. [`Bounds::default`] has those of the specification. Limits on the
 /// wire format are in `blkmq_nbd`.
@@ -146,8 +147,8 @@ const FEW: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Guest {
     guests: Arc<Guests>,
-    peer: Option<Peer>,
-    worker: usize,
+    pub(crate) peer: Option<Peer>,
+    pub(crate) worker: usize,
     /// Whether its handshake is over.
     has_begun: bool,
 }
@@ -158,19 +159,15 @@ impl Guests {
         Self(Mutex::new(Counts { total, by_peer: BTreeMap::new() }))
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn total(&self) -> usize {
-        self.counts().total.connections
+        locked(&self.0).total.connections
     }
 
     /// Counts a connection from `peer`, and assigns it to the worker with the fewest connections; among equals, to the
     /// one with the fewest of other peers. Returns `None` if a limit is reached, or if this peer overloads the workers
     /// with handshakes.
     pub(crate) fn admit(self: &Arc<Self>, peer: Option<Peer>, bounds: &Bounds) -> Option<Guest> {
-        let mut counts = self.counts();
+        let mut counts = locked(&self.0);
         let workers = counts.total.by_worker.len();
         let none = OfPeer::new(workers);
         let of_peer = counts.by_peer.get(&peer).unwrap_or(&none);
@@ -213,11 +210,6 @@ impl Counts {
 }
 
 impl Guest {
-    /// The peer if the system knows it.
-    pub(crate) fn peer(&self) -> Option<Peer> {
-        self.peer
-    }
-
     /// The name of the peer for the log.
     pub(crate) fn name(&self) -> String {
         self.peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string())
@@ -227,18 +219,14 @@ impl Guest {
     pub(crate) fn begin(&mut self) {
         if !self.has_begun {
             self.has_begun = true;
-            self.guests.counts().each(self.peer, |count| count.handshakes -= 1);
+            locked(&self.guests.0).each(self.peer, |count| count.handshakes -= 1);
         }
-    }
-
-    pub(crate) fn worker(&self) -> usize {
-        self.worker
     }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        let mut counts = self.guests.counts();
+        let mut counts = locked(&self.guests.0);
         counts.each(self.peer, |count| {
             count.connections -= 1;
             count.by_worker[self.worker] -= 1;
@@ -262,13 +250,9 @@ pub(crate) struct Tenancy {
 }
 
 impl Tenants {
-    fn counts(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts a connection of `identity`, or returns `None` if it has `most` already.
     pub(crate) fn take(self: &Arc<Self>, identity: String, most: usize) -> Option<Tenancy> {
-        let mut counts = self.counts();
+        let mut counts = locked(&self.0);
         let count = counts.get(&identity).copied().unwrap_or(0);
         if count >= most {
             return None;
@@ -279,13 +263,13 @@ impl Tenants {
 
     /// The number of connections of each identity.
     pub(crate) fn all(&self) -> BTreeMap<String, usize> {
-        self.counts().clone()
+        locked(&self.0).clone()
     }
 }
 
 impl Drop for Tenancy {
     fn drop(&mut self) {
-        let mut counts = self.tenants.counts();
+        let mut counts = locked(&self.tenants.0);
         match counts.get_mut(&self.identity) {
             Some(count) if *count > 1 => *count -= 1,
             _ => {
@@ -395,20 +379,19 @@ struct Client {
     stays: bool,
 }
 
-/// The figures of a connection.
+/// Requests of a connection that have ended, and the bytes that they read and wrote.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct Totals {
     pub(crate) requests: u64,
     pub(crate) read: u64,
     pub(crate) written: u64,
-    pub(crate) in_flight: u64,
 }
 
 /// A connection's entry in the list, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Listed {
     clients: Arc<Clients>,
-    number: u64,
+    pub(crate) number: u64,
     client: Arc<Client>,
     /// The time at which it was asked to close.
     pub(crate) asked: Option<Instant>,
@@ -426,10 +409,6 @@ impl Clients {
     pub(crate) fn new() -> Arc<Self> {
         let all = Mutex::new(All { next: 1, ..All::default() });
         Arc::new(Self { clock: Clock::start(), all })
-    }
-
-    fn all(&self) -> MutexGuard<'_, All> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a connection that has agreed on `export`.
@@ -461,7 +440,7 @@ impl Clients {
             shall_end: AtomicBool::new(false),
             stays,
         });
-        let mut all = self.all();
+        let mut all = locked(&self.all);
         let number = all.next;
         all.next += 1;
         all.by_number.insert(number, Arc::clone(&client));
@@ -483,12 +462,12 @@ impl Clients {
             read_bytes: client.read.load(Ordering::Relaxed),
             written_bytes: client.written.load(Ordering::Relaxed),
         };
-        self.all().by_number.iter().map(state).collect()
+        locked(&self.all).by_number.iter().map(state).collect()
     }
 
     /// Returns whether this is the number of a block device, which ends with its export.
     pub(crate) fn stays(&self, number: u64) -> bool {
-        self.all().by_number.get(&number).is_some_and(|client| client.stays)
+        locked(&self.all).by_number.get(&number).is_some_and(|client| client.stays)
     }
 
     /// Asks connections to close, and returns their numbers. Block devices are skipped. O(connections).
@@ -501,7 +480,7 @@ impl Clients {
             };
             is_it && !client.stays
         };
-        let all = self.all();
+        let all = locked(&self.all);
         let meant = all.by_number.iter().filter(|(number, client)| is_meant(**number, client));
         let ask = |(number, client): (&u64, &Arc<Client>)| {
             client.shall_end.store(true, Ordering::Relaxed);
@@ -512,24 +491,20 @@ impl Clients {
 }
 
 impl Listed {
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
     /// Updates the figures. Returns whether the connection must close.
-    pub(crate) fn look(&self, figures: Figures) -> bool {
+    pub(crate) fn look(&self, totals: Totals, in_flight: u64) -> bool {
         let client = &self.client;
-        client.requests.store(figures.requests, Ordering::Relaxed);
-        client.read.store(figures.read, Ordering::Relaxed);
-        client.written.store(figures.written, Ordering::Relaxed);
-        client.in_flight.store(figures.in_flight, Ordering::Relaxed);
+        client.requests.store(totals.requests, Ordering::Relaxed);
+        client.read.store(totals.read, Ordering::Relaxed);
+        client.written.store(totals.written, Ordering::Relaxed);
+        client.in_flight.store(in_flight, Ordering::Relaxed);
         client.shall_end.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.clients.all().by_number.remove(&self.number);
+        locked(&self.clients.all).by_number.remove(&self.number);
     }
 }
 
@@ -546,14 +521,14 @@ mod tests {
         assert!(guests.admit(peer, &bounds).is_none(), "one per peer");
         let local = Some(Peer::Process(1));
         let second = guests.admit(local, &bounds).expect("local ones are not counted by peer");
-        assert_ne!(first.worker(), second.worker(), "the worker with the fewest");
+        assert_ne!(first.worker, second.worker, "the worker with the fewest");
         let third = guests.admit(local, &bounds).expect("the third");
         assert!(guests.admit(None, &bounds).is_none(), "three in all");
         drop(first);
         assert!(guests.admit(peer, &bounds).is_some(), "its place is free");
         drop((second, third));
         assert_eq!(guests.total(), 0);
-        assert!(guests.counts().by_peer.is_empty(), "nothing is left of a peer that is gone");
+        assert!(locked(&guests.0).by_peer.is_empty(), "nothing is left of a peer that is gone");
     }
 
     /// Regression test: a client that closed one connection and began the next was briefly counted with both, so that
@@ -569,11 +544,11 @@ mod tests {
         let mut last = admit(2);
         for _ in 0..10 {
             let next = admit(2);
-            assert_ne!(next.worker(), steady.worker());
+            assert_ne!(next.worker, steady.worker);
             last = next;
         }
         let more: Vec<Guest> = (0..6).map(|_| admit(2)).collect();
-        let beside = more.iter().filter(|guest| guest.worker() == steady.worker()).count();
+        let beside = more.iter().filter(|guest| guest.worker == steady.worker).count();
         assert_eq!(beside, 3, "both workers have four");
         drop(last);
     }
@@ -593,7 +568,7 @@ mod tests {
         flooding.iter_mut().for_each(Guest::begin);
         assert!(guests.admit(flood, &bounds).is_some(), "its connections have begun");
         drop((flooding, others));
-        let left = guests.counts();
+        let left = locked(&guests.0);
         assert_eq!((left.total.connections, left.total.handshakes), (0, 0));
     }
 

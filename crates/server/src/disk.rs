@@ -1,5 +1,6 @@
 //! [`Disk`]: a device with its queue, shared by exports, and [`Standing`], the last known state of the device.
 
+use crate::locked;
 use crate::log::{Failure, Failures};
 use blkmq::prelude::*;
 use blkmq::remote::Outages;
@@ -9,7 +10,7 @@ use blkmq::{
 };
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A device under a scheduler.
 #[derive(Debug)]
@@ -86,11 +87,11 @@ impl Disk {
     /// Sets the configured scheduler: control clients that select it get these options instead of its defaults.
     /// Initially it is the scheduler of [`start_with`](Self::start_with).
     pub fn configure(&self, scheduler: Option<(&'static Factory, Options)>) {
-        *self.configured.lock().unwrap_or_else(PoisonError::into_inner) = scheduler;
+        *locked(&self.configured) = scheduler;
     }
 
     pub(crate) fn configured(&self) -> Option<(&'static Factory, Options)> {
-        self.configured.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.configured).clone()
     }
 
     fn start_config(

@@ -3,6 +3,7 @@
 
 use crate::allow::{Allow, Gate};
 use crate::disk::{Disk, Seen};
+use crate::locked;
 use blkmq::core::{Class, IoPrio};
 use blkmq::engine::GroupSpec;
 use blkmq::{
@@ -16,7 +17,7 @@ use std::ops::{Deref, Range};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The description of an export.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -205,13 +206,9 @@ impl Catalog {
         exports.iter().enumerate().filter_map(refused).collect()
     }
 
-    fn table(&self) -> MutexGuard<'_, Arc<Table>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The present exports.
     pub(crate) fn now(&self) -> Arc<Table> {
-        Arc::clone(&self.table())
+        Arc::clone(&locked(&self.table))
     }
 
     /// Adds an export. A removed export of the same name must have no connection left.
@@ -223,21 +220,21 @@ impl Catalog {
     ) -> Result<(), ExportError> {
         self.sweep(goes_on);
         // Not under the mutex, which workers take: a new group may change the scheduler, which waits for the device.
-        let number = Arc::make_mut(&mut self.table()).number(export)?;
+        let number = Arc::make_mut(&mut locked(&self.table)).number(export)?;
         let served = Table::served(export, disks, number, goes_on)?;
-        Arc::make_mut(&mut self.table()).push(served)
+        Arc::make_mut(&mut locked(&self.table)).push(served)
     }
 
     /// Removes the export `name`. Returns whether it existed.
     pub(crate) fn remove(&self, name: &str) -> bool {
-        let mut table = self.table();
+        let mut table = locked(&self.table);
         let at = table.exports.iter().position(|export| export.info.name == name);
         let Some(removed) = at.map(|at| Arc::make_mut(&mut table).exports.remove(at)) else {
             return false;
         };
         drop(table);
         removed.withdrawn.store(true, Ordering::Relaxed);
-        self.removed.lock().unwrap_or_else(PoisonError::into_inner).push(removed);
+        locked(&self.removed).push(removed);
         self.sweep(&|| false);
         true
     }
@@ -245,7 +242,7 @@ impl Catalog {
     /// Removes the groups of removed exports without connections. Those on a device that is being changed are left for
     /// the next call once `goes_on` returns false.
     pub(crate) fn sweep(&self, goes_on: &dyn Fn() -> bool) {
-        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut removed = locked(&self.removed);
         removed.retain_mut(|export| {
             // A reader may briefly hold an older table, and with it the export.
             let Some(export) = Arc::get_mut(export) else { return true };

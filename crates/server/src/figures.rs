@@ -5,13 +5,14 @@
 //! finds the conditions from the counts of the last seconds: each reading of the counts is compared with earlier
 //! readings, whichever client requested them. A server that counts also takes a reading once a second.
 
+use crate::locked;
 use blkmq::engine::GoalsStatus;
 use blkmq::sched::{GoalReport, Taken};
 use blkmq::{FloorCause, GroupIndex, SECTOR_SIZE};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Counts so far.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -449,7 +450,7 @@ impl Judge {
     /// Sets the condition of each export and device of `stat`. `by_weight` says which devices have schedulers that
     /// share by weight.
     pub(crate) fn judge(&self, stat: &mut Stat, by_weight: &[bool]) {
-        let mut readings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readings = locked(&self.0);
         // A reading of another thread may be slightly more recent.
         let at = readings.back().map_or(stat.at, |last| last.at.max(stat.at));
         while readings.get(1).is_some_and(|second| at - second.at >= WINDOW) {

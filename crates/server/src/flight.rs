@@ -69,7 +69,7 @@ impl Work {
             Self::Read(_) => "read",
             Self::Write(_) => "write",
             Self::Plain => "flush",
-            Self::Steps(steps) => steps.name(),
+            Self::Steps(steps) => steps.name,
             Self::Long(long) if long.is_read() => "read",
             Self::Long(_) => "write",
         }
@@ -135,16 +135,16 @@ impl<T> Flights<T> {
 pub(crate) struct Long {
     op: Transfer,
     /// The first byte on the disk, and the length in bytes.
-    start: u64,
-    length: u32,
+    pub(crate) start: u64,
+    pub(crate) length: u32,
     /// The length of a portion in bytes; the last one may be shorter.
     portion: u32,
     /// Payloads in the order of the disk: for a write those that have not begun, for a read those that have completed.
-    payloads: Vec<AlignedBuf>,
+    pub(crate) payloads: Vec<AlignedBuf>,
     begun: u32,
     under_way: u32,
     /// The first failure. No portion begins after it.
-    result: IoResult,
+    pub(crate) result: IoResult,
 }
 
 /// The direction of a long request.
@@ -175,15 +175,6 @@ impl Long {
 
     pub(crate) fn is_read(&self) -> bool {
         self.op == Transfer::Read
-    }
-
-    /// The first byte on the disk.
-    pub(crate) fn start(&self) -> u64 {
-        self.start
-    }
-
-    pub(crate) fn length(&self) -> u32 {
-        self.length
     }
 
     /// The offset of a portion within the request.
@@ -242,16 +233,6 @@ impl Long {
     pub(crate) fn is_over(&self) -> bool {
         self.under_way == 0 && !self.has_more()
     }
-
-    /// The first failure so far.
-    pub(crate) fn result(&self) -> IoResult {
-        self.result
-    }
-
-    /// The bytes of a read, in order.
-    pub(crate) fn into_payloads(self) -> Vec<AlignedBuf> {
-        self.payloads
-    }
 }
 
 /// The length of the first steps in bytes: memory is zeroed in about the time in which a portion of a read is copied to
@@ -288,7 +269,7 @@ pub(crate) struct Steps {
     zeroes: Zeroes,
     begun: u64,
     /// For the log, which may be written when no step is left.
-    name: &'static str,
+    pub(crate) name: &'static str,
 }
 
 /// How a range is zeroed by the device's own operation.
@@ -331,11 +312,6 @@ impl Steps {
         let (zeroes, name) = (Zeroes::default(), "write zeroes");
         let step = most.min(FIRST);
         Self { op, next: start, end, step, most, turn: 0, fua, zeroes, begun: start, name }
-    }
-
-    /// The name for the log.
-    pub(crate) fn name(&self) -> &'static str {
-        self.name
     }
 
     /// Handles the lack of the operation on the device. Returns whether the rest is now zeroed by writes.
@@ -475,8 +451,8 @@ mod tests {
             let len = if number == 2 { 2048 } else { 4096 };
             long.end(number, Ok(()), AlignedBuf::copy_of(&vec![number as u8; len]));
         }
-        assert!(long.is_over() && long.result().is_ok());
-        let firsts = long.into_payloads().into_iter().map(|mut it| it.as_mut_slice()[0]);
+        assert!(long.is_over() && long.result.is_ok());
+        let firsts = long.payloads.into_iter().map(|mut it| it.as_mut_slice()[0]);
         assert!(firsts.eq([0, 1, 2]));
     }
 
@@ -484,14 +460,14 @@ mod tests {
     fn nothing_begins_behind_a_failure_and_the_first_one_counts() {
         let payloads = (0..4).map(|n| AlignedBuf::copy_of(&[n; 512])).collect();
         let mut long = Long::write(0, payloads, true);
-        assert_eq!(long.length(), 2048);
+        assert_eq!(long.length, 2048);
         assert_eq!((next(&mut long), next(&mut long)), ((0, 0, 512), (1, 512, 512)));
         long.end(1, Err(IoError::IO), AlignedBuf::empty());
         assert!(!long.has_more() && !long.is_over(), "one is still under way");
         long.stop(Err(IoError::CANCELLED));
         long.end(0, Ok(()), AlignedBuf::empty());
         assert!(long.is_over());
-        assert_eq!(long.result(), Err(IoError::IO));
+        assert_eq!(long.result, Err(IoError::IO));
     }
 
     const MIB: u64 = 1 << 20;

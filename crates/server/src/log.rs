@@ -3,11 +3,12 @@
 //!
 //! Clients that were refused ([`Refusals`]) and the failed I/Os of a device ([`Failures`]) have a line for each kind.
 
+use crate::locked;
 use blkmq::{Clock, Instant, IoError, Nanos};
 use std::fmt;
 use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// The minimum time between two lines.
 const EVERY: Nanos = Nanos::from_millis(1000);
@@ -98,7 +99,7 @@ impl Refusals {
         let (count, rarely) = &self.by_reason[reason as usize];
         // Relaxed: a statistic that orders nothing.
         count.fetch_add(1, Ordering::Relaxed);
-        rarely.lock().unwrap_or_else(PoisonError::into_inner).log(self.clock.now(), line);
+        locked(rarely).log(self.clock.now(), line);
     }
 
     /// The number of refusals so far.
@@ -127,7 +128,7 @@ pub(crate) struct Failure<'a> {
 impl Failures {
     /// Logs the failure, or counts it for the next line.
     pub(crate) fn log(&self, now: Instant, failure: &Failure<'_>) {
-        let mut rarely = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rarely = locked(&self.0);
         let Failure { device, export, operation, offset, error } = *failure;
         rarely.log(now, |before| {
             tracing::error!(

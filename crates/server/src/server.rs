@@ -10,7 +10,7 @@ use crate::http::Http;
 use crate::listener::{Address, Listener, Rights};
 use crate::log::Refusals;
 use crate::metrics::{self, Format};
-use crate::threads::{Acceptor, Devices, Inbox, Message, Running};
+use crate::threads::{Acceptor, Devices, Message, Running};
 use crate::tls::Tls;
 use crate::ublk;
 use crate::vhost::Backend;
@@ -23,7 +23,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::Builder;
 
 /// The settings of a server.
 #[derive(Clone, Debug, Default)]
@@ -253,19 +252,20 @@ impl Server {
 
     fn start_threads(&mut self, listeners: Vec<Listener>, workers: u16) -> io::Result<()> {
         for number in 0..workers {
-            let inbox = Arc::new(Inbox::new()?);
-            let worker = Worker::new(number.into(), Arc::clone(&self.shared), Arc::clone(&inbox))?;
-            let thread =
-                Builder::new().name(format!("worker {number}")).spawn(move || worker.run())?;
-            self.workers.push(Running { inbox, thread });
+            let prepare = |inbox| {
+                let worker = Worker::new(number.into(), Arc::clone(&self.shared), inbox)?;
+                Ok(move || worker.run())
+            };
+            self.workers.push(Running::start(format!("worker {number}"), prepare)?);
         }
-        let inbox = Arc::new(Inbox::new()?);
         let workers = self.workers.iter().map(|worker| Arc::clone(&worker.inbox)).collect();
         let (guests, bounds) = (Arc::clone(&self.guests), self.shared.bounds);
-        let (mail, refusals) = (Arc::clone(&inbox), Arc::clone(&self.shared.refusals));
-        let acceptor = Acceptor::new(listeners, mail, guests, workers, bounds, refusals);
-        let thread = Builder::new().name("accept".to_owned()).spawn(move || acceptor.run())?;
-        self.acceptor = Some(Running { inbox, thread });
+        let refusals = Arc::clone(&self.shared.refusals);
+        let acceptor = Running::start("accept".to_owned(), |inbox| {
+            let acceptor = Acceptor::new(listeners, inbox, guests, workers, bounds, refusals);
+            Ok(move || acceptor.run())
+        });
+        self.acceptor = Some(acceptor?);
         Ok(())
     }
 
@@ -299,15 +299,12 @@ impl Server {
         for export in exports {
             let Some(settings) = export.vhost_user.clone() else { continue };
             let (path, of) = (settings.path.clone(), (&export.name[..], export.disk));
-            let start = || -> io::Result<Running> {
-                let inbox = Arc::new(Inbox::new()?);
-                let (shared, mail) = (Arc::clone(&self.shared), Arc::clone(&inbox));
-                let backend = Backend::new(of, settings, rights, shared, mail)?;
-                let name = format!("vhost {}", export.name);
-                let thread = Builder::new().name(name).spawn(move || backend.run())?;
-                Ok(Running { inbox, thread })
-            };
-            self.workers.push(start().map_err(|error| ServerError::Socket(path, error))?);
+            let started = Running::start(format!("vhost {}", export.name), |inbox| {
+                let shared = Arc::clone(&self.shared);
+                let backend = Backend::new(of, settings, rights, shared, inbox)?;
+                Ok(move || backend.run())
+            });
+            self.workers.push(started.map_err(|error| ServerError::Socket(path, error))?);
         }
         Ok(())
     }

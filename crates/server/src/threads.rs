@@ -8,14 +8,15 @@ use crate::clients::{Bounds, Guest, Guests, Rates};
 use crate::disk::CREDIT;
 use crate::flight::Cookie;
 use crate::listener::Listener;
+use crate::locked;
 use crate::log::{Reason, Refusals};
 use crate::stream::Stream;
 use blkmq::{AlignedBuf, Client, Clock, Instant, IoResult, Nanos, Sleep};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 /// A thread, and its inbox.
@@ -26,6 +27,20 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Starts a thread of this name, which performs the work that `prepare` makes for its inbox.
+    ///
+    /// # Errors
+    /// As `prepare`, or if the kernel refuses a descriptor or a thread.
+    pub(crate) fn start<W: FnOnce() -> io::Result<()> + Send + 'static>(
+        name: String,
+        prepare: impl FnOnce(Arc<Inbox>) -> io::Result<W>,
+    ) -> io::Result<Self> {
+        let inbox = Arc::new(Inbox::new()?);
+        let work = prepare(Arc::clone(&inbox))?;
+        let thread = Builder::new().name(name).spawn(work)?;
+        Ok(Self { inbox, thread })
+    }
+
     pub(crate) fn join(self) -> io::Result<()> {
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
     }
@@ -47,13 +62,9 @@ impl Default for Devices {
 }
 
 impl Devices {
-    fn all(&self) -> MutexGuard<'_, Option<Vec<(String, Running)>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a thread, or ends it if the server ends.
     pub(crate) fn add(&self, export: &str, running: Running) {
-        let refused = match &mut *self.all() {
+        let refused = match &mut *locked(&self.0) {
             Some(all) => {
                 all.push((export.to_owned(), running));
                 None
@@ -73,13 +84,13 @@ impl Devices {
             let at = all.iter().position(|(name, _)| name == export)?;
             Some(all.swap_remove(at).1)
         };
-        let taken = self.all().as_mut().and_then(take);
+        let taken = locked(&self.0).as_mut().and_then(take);
         taken.map_or(Ok(()), Running::end)
     }
 
     /// Takes all threads, when the server ends.
     pub(crate) fn take(&self) -> impl Iterator<Item = Running> {
-        self.all().take().into_iter().flatten().map(|(_, running)| running)
+        locked(&self.0).take().into_iter().flatten().map(|(_, running)| running)
     }
 }
 
@@ -109,12 +120,8 @@ impl Inbox {
         Ok(Self { messages: Mutex::default(), bell })
     }
 
-    fn messages(&self) -> MutexGuard<'_, Vec<Message>> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn send(&self, message: Message) {
-        self.messages().push(message);
+        locked(&self.messages).push(message);
         // A counter at its maximum wakes the worker as well.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
@@ -122,7 +129,7 @@ impl Inbox {
     /// All messages, oldest first.
     pub(crate) fn take(&self) -> Vec<Message> {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        std::mem::take(&mut *self.messages())
+        std::mem::take(&mut *locked(&self.messages))
     }
 }
 
@@ -203,7 +210,7 @@ impl Acceptor {
         let (peer, now) = (stream.peer(), self.clock.now());
         let may_begin = self.rates.take(peer, now);
         if may_begin && let Some(guest) = self.guests.admit(peer, &self.bounds) {
-            self.workers[guest.worker()].send(Message::Connection(stream, guest));
+            self.workers[guest.worker].send(Message::Connection(stream, guest));
         } else {
             let peer = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
             self.refusals.add(Reason::TooMany, |before| {

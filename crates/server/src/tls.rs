@@ -5,6 +5,7 @@
 //! expiry.
 
 use crate::allow::Names;
+use crate::locked;
 use blkmq::runtime::wall_clock_millis;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
@@ -18,7 +19,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -104,7 +105,7 @@ impl Tls {
     /// See [`load`](Self::load); on error the present files stay in use.
     pub fn renew(&self, folder: &Path) -> Result<bool, TlsError> {
         let new = Files::read(folder)?;
-        let mut files = self.files();
+        let mut files = locked(&self.0);
         let parts = |of: &Files| (of.certificates.clone(), of.revoked.clone(), of.key.clone_key());
         let differ = parts(&files) != parts(&new);
         if differ {
@@ -116,22 +117,18 @@ impl Tls {
     /// Returns whether clients need a certificate at present.
     #[must_use]
     pub fn needs_certificates(&self) -> bool {
-        self.files().certificates.1.is_some()
+        locked(&self.0).certificates.1.is_some()
     }
 
     /// The expiry of the server's certificate, in seconds since 1970.
     #[must_use]
     pub fn end(&self) -> u64 {
-        self.files().end
-    }
-
-    fn files(&self) -> MutexGuard<'_, Files> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0).end
     }
 
     /// The TLS of a new connection.
     pub(crate) fn session(&self) -> io::Result<Session> {
-        let config = Arc::clone(&self.files().config);
+        let config = Arc::clone(&locked(&self.0).config);
         let mut session = ServerConnection::new(config).map_err(io::Error::other)?;
         session.set_buffer_limit(Some(BUFFER));
         Ok(Session { session, has_more: false, sent: 0 })

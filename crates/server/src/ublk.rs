@@ -6,15 +6,16 @@
 //! with one call. [`Facts`] has the parameters of the device, and [`Keeper`] a second thread for commands that wait for
 //! the first.
 
-use crate::carrier::{Carrier, Finished};
-use crate::clients::{Figures, Listed};
-use crate::export::{Cache, Export, MOST_QUEUES, Seat, Served, Ublk};
+use crate::carrier::{
+    Carrier, DISK, EVENTS, Finished, INBOX, LOOKS, ROUNDS, SOON, TICK, check_queues,
+};
+use crate::clients::{Listed, Totals};
+use crate::export::{Cache, Export, Seat, Served, Ublk};
 use crate::flight::Work;
-use crate::log::Rarely;
-use crate::threads::{DiskClient, Inbox, Load, Message, Running, Sleeper, Spin};
+use crate::threads::{Inbox, Load, Message, Running};
 use crate::worker::Shared;
 use blkmq::core::Limits;
-use blkmq::{ClientError, Clock, Instant, IoError, IoResult, Nanos, SECTOR_SIZE, WriteCache};
+use blkmq::{ClientError, Instant, IoError, IoResult, Nanos, SECTOR_SIZE, WriteCache};
 use blkmq_ublk::control::{Device, Origin, UblkError};
 use blkmq_ublk::queues::{Queues, Taken};
 use blkmq_ublk::wire::{
@@ -46,49 +47,30 @@ pub(crate) fn start(shared: &Arc<Shared>, export: &Export, settings: Ublk) -> Re
     // If it were held during the start, the table would keep exports alive that are removed in the meantime.
     drop(exports);
     let (told, started) = channel();
-    let run = || -> io::Result<Running> {
-        let inbox = Arc::new(Inbox::new()?);
+    let running = Running::start(format!("ublk {}", settings.number), |inbox| {
         let of = (&export.name[..], export.disk);
-        let backend = Backend::new(of, settings, Arc::clone(shared), Arc::clone(&inbox))?;
-        let name = format!("ublk {}", settings.number);
-        let thread = Builder::new().name(name).spawn(move || backend.run(told))?;
-        Ok(Running { inbox, thread })
-    };
-    shared.devices.add(&export.name, run().map_err(|error| error.to_string())?);
+        let backend = Backend::new(of, settings, Arc::clone(shared), inbox)?;
+        Ok(move || backend.run(told))
+    });
+    shared.devices.add(&export.name, running.map_err(|error| error.to_string())?);
     match started.recv_timeout(STARTS) {
         Ok(result) => result.map_err(|error| error.to_string()),
         Err(_) => Err("the device does not start".to_owned()),
     }
 }
 
-/// The numbers of events.
-const INBOX: u64 = 0;
-const DISK: u64 = 1;
+/// The number of the event of the queues, besides those of the carrier.
 const QUEUES: u64 = 2;
-/// The maximum number of events taken from the kernel at a time.
-const EVENTS: usize = 16;
-/// How often polling may find requests or completions before messages are checked.
-const LOOKS: usize = 64;
 /// The number of tags of a queue: with four queues, a quarter of the credit.
 const DEPTH: u16 = 64;
-/// The maximum sleep, and the interval for checking whether an export has been removed or a device has ended.
-const TICK: Nanos = Nanos::from_millis(1000);
-const SOON: Nanos = Nanos::from_millis(50);
 
 /// A device that was added, and the thread's state before it runs.
 pub(crate) struct Backend {
-    export: String,
-    shared: Arc<Shared>,
-    /// The index of its disk among those of the server.
-    disk: usize,
-    inbox: Arc<Inbox>,
     seat: Seat,
     /// The size of the device in bytes.
     bytes: u64,
     device: Device,
     carrier: Carrier<u32>,
-    sleeper: Sleeper,
-    clock: Clock,
 }
 
 impl Backend {
@@ -102,14 +84,11 @@ impl Backend {
         shared: Arc<Shared>,
         inbox: Arc<Inbox>,
     ) -> io::Result<Self> {
-        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
-        if settings.queues == 0 || settings.queues > MOST_QUEUES {
-            let text = format!("{} queues; accepted: 1 to {MOST_QUEUES}", settings.queues);
-            return Err(invalid(text));
-        }
+        check_queues(settings.queues)?;
         let most = shared.bounds.connections_per_export;
         let seat = shared.exports.now().get(export).and_then(|export| Seat::take(export, most));
-        let seat = seat.ok_or_else(|| invalid("the export has no place left".to_owned()))?;
+        let full = "the export has no place left";
+        let seat = seat.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, full))?;
         let client = shared.disks[disk].service().client().map_err(|error| match error {
             ClientError::NoSubmitterLeft(_) => {
                 let text = "the disk has no place for another block device; the bound 'devices' says how many there are";
@@ -117,12 +96,7 @@ impl Backend {
             }
             error => io::Error::other(error),
         });
-        let mut client = client?;
-        let clock = Clock::start();
-        let sleeper = Sleeper::without_looks(clock)?;
-        sleeper.watch(&*inbox, INBOX)?;
-        sleeper.watch(client.event_fd()?, DISK)?;
-        let carrier = Carrier::new(DiskClient::new(client), shared.bounds.bytes_per_turn);
+        let carrier = Carrier::new((export, disk), client?, shared, inbox)?;
         let portion = carrier.portion();
         let wanted = Info {
             queues: settings.queues,
@@ -131,7 +105,7 @@ impl Backend {
             device: settings.number,
             ..Info::default()
         };
-        let shape = shared.disks[disk].device().shape();
+        let shape = carrier.shared.disks[disk].device().shape();
         let facts = Facts::of(&seat, portion);
         let (params, bytes) = (facts.params(&shape.limits, shape.cache), facts.bytes);
         let device = Device::add(wanted, &params).map_err(io::Error::other)?;
@@ -144,18 +118,7 @@ impl Backend {
                 tracing::info!(export, "a device that a process has left behind is taken up");
             }
         }
-        Ok(Self {
-            export: export.to_owned(),
-            shared,
-            disk,
-            inbox,
-            seat,
-            bytes,
-            device,
-            carrier,
-            sleeper,
-            clock,
-        })
+        Ok(Self { seat, bytes, device, carrier })
     }
 
     /// Serves the device until it is asked to stop, or the export is removed. Notifies `started` when the block device
@@ -164,14 +127,13 @@ impl Backend {
     /// # Errors
     /// If the kernel refuses memory, a ring or waiting.
     pub(crate) fn run(self, started: Sender<Result<(), UblkError>>) -> io::Result<()> {
-        let Self { export, shared, disk, inbox, seat, bytes, device, .. } = self;
-        let Self { carrier, sleeper, clock, .. } = self;
+        let Self { seat, bytes, device, carrier } = self;
         let info = *device.info();
         let device = Arc::new(device);
         // Opened on this thread: the kernel binds tags to the thread that fetches them.
         let file = device.open().map_err(io::Error::other);
         let begun = file.and_then(|file| Queues::fetch(file, &info)).and_then(|queues| {
-            sleeper.watch(&queues, QUEUES)?;
+            carrier.sleeper.watch(&queues, QUEUES)?;
             Ok((Keeper::start(Arc::clone(&device), started)?, queues))
         });
         let (keeper, queues) = begun.inspect_err(|_| {
@@ -179,51 +141,30 @@ impl Backend {
             let _ = device.give_up();
         })?;
         let through = seat.cache == Cache::Writethrough;
+        let export = &carrier.name;
         tracing::info!(export, device = info.device, queues = info.queues, "a device is served");
         let path = format!("/dev/ublkb{}", info.device);
         let serving = Serving {
-            listed: shared.clients.list_device(path, &export),
-            export,
-            shared,
-            disk,
-            inbox,
+            listed: carrier.shared.clients.list_device(path, export),
             seat,
             bytes,
             keeper,
             queues,
             carrier,
-            finished: Vec::new(),
-            sleeper,
-            clock,
             through,
             waiting: VecDeque::new(),
             ending: None,
             has_given_up: false,
-            spin: Spin::default(),
-            faults: Rarely::default(),
             totals: Totals::default(),
         };
         serving.run()
     }
 }
 
-/// Requests that have ended, and their bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Totals {
-    requests: u64,
-    read: u64,
-    written: u64,
-}
-
 /// The thread's state.
 struct Serving {
-    /// The name of the export.
-    export: String,
-    shared: Arc<Shared>,
     /// Its entry in the list of clients.
     listed: Listed,
-    disk: usize,
-    inbox: Arc<Inbox>,
     seat: Seat,
     /// The size of the device in bytes.
     bytes: u64,
@@ -231,10 +172,6 @@ struct Serving {
     queues: Queues,
     /// Its requests are identified by their tags.
     carrier: Carrier<u32>,
-    /// Finished requests. Empty between calls; keeps its capacity.
-    finished: Vec<Finished<u32>>,
-    sleeper: Sleeper,
-    clock: Clock,
     /// Whether every write must be durable when it is answered.
     through: bool,
     /// Requests that have not begun; at most one for each tag.
@@ -244,9 +181,6 @@ struct Serving {
     /// Whether the disk did not complete its requests in time: they were answered with errors, and new requests are,
     /// too.
     has_given_up: bool,
-    /// Learns whether to poll before sleeping.
-    spin: Spin,
-    faults: Rarely,
     totals: Totals,
 }
 
@@ -262,8 +196,7 @@ impl Serving {
                 self.serve();
             }
             let most = self.sleep_for();
-            let disks = std::slice::from_mut(&mut self.carrier.disk_client);
-            served = self.sleeper.wait((DISK, disks), most, &mut events);
+            served = self.carrier.sleep(most, &mut events);
             self.take_turn(&mut events);
         }
         self.end(served)
@@ -271,12 +204,12 @@ impl Serving {
 
     /// Polls briefly for requests and completions, if that pays. Returns whether there is one.
     fn look(&mut self) -> bool {
-        let mut spin = std::mem::take(&mut self.spin);
-        let found = spin.poll(self.clock, || {
+        let mut spin = std::mem::take(&mut self.carrier.spin);
+        let found = spin.poll(self.carrier.clock, || {
             let is_due = self.queues.has_request() || self.carrier.has_ended() && self.reap();
             is_due.then(|| ((), Load::of(self.carrier.len())))
         });
-        self.spin = spin;
+        self.carrier.spin = spin;
         found.is_some()
     }
 
@@ -306,19 +239,18 @@ impl Serving {
             self.keeper.resize(bytes / u64::from(SECTOR_SIZE));
         }
         self.serve();
-        let Totals { requests, read, written } = self.totals;
         let in_flight = (self.carrier.len() + self.waiting.len()) as u64;
         // A block device can only end with its export.
-        let _ = self.listed.look(Figures { requests, read, written, in_flight });
+        let _ = self.listed.look(self.totals, in_flight);
         if let Some(error) = self.queues.take_fault() {
-            let export = &self.export;
+            let export = &self.carrier.name;
             tracing::error!(export, "a device ends, since a command was refused: {error}");
             self.begin_end();
         }
     }
 
     fn read_inbox(&mut self) {
-        for message in self.inbox.take() {
+        for message in self.carrier.inbox.take() {
             match message {
                 // Only workers get connections.
                 Message::Connection(..) => {}
@@ -329,14 +261,14 @@ impl Serving {
 
     /// Makes the kernel stop the device, which must be served until then.
     fn begin_end(&mut self) {
-        self.ending = self.ending.or(Some(self.clock.now()));
+        self.ending = self.ending.or(Some(self.carrier.clock.now()));
         self.keeper.stop();
     }
 
     /// Returns whether the device has ended, or will not end.
     fn is_done(&mut self) -> bool {
-        let drain = self.shared.bounds.drain;
-        let is_late = self.ending.is_some_and(|at| self.clock.now() >= at + drain);
+        let drain = self.carrier.shared.bounds.drain;
+        let is_late = self.ending.is_some_and(|at| self.carrier.clock.now() >= at + drain);
         if self.queues.is_over() {
             return is_late || self.has_given_up || self.carrier.len() == 0;
         }
@@ -350,13 +282,13 @@ impl Serving {
     /// Fails all requests, and waits again for the end. Without the answers the kernel completes neither the stop of
     /// the device nor its start, whatever happens to this process.
     fn give_up(&mut self) {
-        let (export, requests) = (&self.export, self.carrier.len() + self.waiting.len());
+        let (export, requests) = (&self.carrier.name, self.carrier.len() + self.waiting.len());
         tracing::warn!(export, requests, "a device takes too long to stop: its requests fail");
         self.has_given_up = true;
-        self.ending = Some(self.clock.now());
+        self.ending = Some(self.carrier.clock.now());
         self.waiting.clear();
-        self.carrier.give_up(&mut self.finished);
-        self.finished.clear();
+        let mut finished = std::mem::take(&mut self.carrier.finished);
+        self.carrier.give_up(&mut finished);
         self.queues.fail(-i32::from(IoError::IO.0));
         self.publish();
     }
@@ -364,11 +296,12 @@ impl Serving {
     /// Deletes the device, which takes at most as long as a drain.
     fn end(mut self, served: io::Result<()>) -> io::Result<()> {
         self.keeper.stop();
-        let Self { export, keeper, queues, sleeper, shared, totals, .. } = self;
+        let Self { carrier, keeper, queues, totals, .. } = self;
+        let export = &carrier.name;
         // The kernel counts descriptors of the device, and waits for the last one.
-        let forgotten = sleeper.forget(&queues);
+        let forgotten = carrier.sleeper.forget(&queues);
         drop(queues);
-        if !keeper.delete(shared.bounds.drain) {
+        if !keeper.delete(carrier.shared.bounds.drain) {
             tracing::warn!(
                 export,
                 "a device is still referred to and stays until this process ends"
@@ -379,10 +312,6 @@ impl Serving {
         served.and(forgotten)
     }
 }
-
-/// How often the queues are polled before messages are: a disk that completes each I/O within its push could be busy
-/// for ever.
-const ROUNDS: usize = 8;
 
 impl Serving {
     /// Takes requests from the kernel, performs them as far as the disk permits, and answers.
@@ -403,7 +332,7 @@ impl Serving {
 
     /// Returns whether another request may begin.
     fn may_begin(&self) -> bool {
-        self.carrier.has_room(self.shared.bounds.bytes)
+        self.carrier.has_room(self.carrier.shared.bounds.bytes)
     }
 
     /// Begins waiting requests, within limits. Returns whether there was one.
@@ -457,22 +386,20 @@ impl Serving {
 
     /// Flushes the plug and reaps completions. Returns whether there were any.
     fn reap(&mut self) -> bool {
-        let mut finished = std::mem::take(&mut self.finished);
+        let mut finished = std::mem::take(&mut self.carrier.finished);
         let has_some = self.carrier.reap(&mut finished);
         if self.has_given_up {
             // They have been answered.
             finished.clear();
         }
         finished.drain(..).for_each(|done| self.finish(done));
-        self.finished = finished;
+        self.carrier.finished = finished;
         has_some
     }
 
     /// Handles the completion of all I/Os of a request.
     fn finish(&mut self, mut done: Finished<u32>) {
-        if let Some((what, error)) = done.failure() {
-            self.shared.disks[self.disk].failed(&self.export, what, error);
-        }
+        self.carrier.tell_of(&done);
         let mut len = 0;
         if done.result.is_ok() {
             match done.work {
@@ -509,9 +436,8 @@ impl Serving {
     /// Passes the answers to the kernel.
     fn publish(&mut self) {
         if let Err(error) = self.queues.submit() {
-            let export = &self.export;
             // The next turn tries again.
-            self.faults.log(self.clock.now(), |before| {
+            self.carrier.fault(|before, export| {
                 tracing::warn!(before, export, "the kernel takes no answers: {error}");
             });
         }

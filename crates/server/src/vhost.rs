@@ -10,16 +10,18 @@
 //! of a request is copied between the guest's memory and the buffers of the disk.
 
 use crate::allow::Identity;
-use crate::carrier::{Carrier, Finished};
-use crate::clients::{Figures, Listed};
-use crate::export::{Cache, MOST_QUEUES, Seat, Served, VhostUser};
+use crate::carrier::{
+    Carrier, DISK, EVENTS, Finished, INBOX, LOOKS, ROUNDS, SOON, TICK, check_queues,
+};
+use crate::clients::{Listed, Totals};
+use crate::export::{Cache, Seat, Served, VhostUser};
 use crate::flight::Work;
 use crate::listener::{Rights, listen_on};
 use crate::log::{Rarely, Reason};
 use crate::stream::{local_identity, local_peer};
-use crate::threads::{DiskClient, Inbox, Load, Message, Sleeper, Spin};
+use crate::threads::{Inbox, Load, Message, Sleeper};
 use crate::worker::Shared;
-use blkmq::{Clock, Instant, IoError, Nanos};
+use blkmq::{Instant, IoError, Nanos};
 use blkmq_vhost::config::DiskConfig;
 use blkmq_vhost::message::{ReceiveError, Receiver, send};
 use blkmq_vhost::request::{self, Request, Status};
@@ -32,35 +34,16 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The numbers of events.
-const INBOX: u64 = 0;
-const DISK: u64 = 1;
+/// The numbers of events, besides those of the carrier.
 const LISTENER: u64 = 2;
 const SOCKET: u64 = 3;
 /// The event number of a queue's kicks is this plus the number of the queue.
 const KICKS: u64 = 16;
-/// The maximum number of events taken from the kernel at a time.
-const EVENTS: usize = 16;
-/// How often polling may find requests or completions before messages are checked.
-const LOOKS: usize = 64;
-/// The maximum sleep, and the interval for checking a drain, or whether an export has been removed.
-const TICK: Nanos = Nanos::from_millis(1000);
-const SOON: Nanos = Nanos::from_millis(50);
 
 /// The thread's state.
 pub(crate) struct Backend {
-    /// The name of the export.
-    export: String,
     settings: VhostUser,
-    shared: Arc<Shared>,
-    /// The index of the disk among those of the server.
-    disk: usize,
     carrier: Carrier<To>,
-    /// Finished requests. Empty between calls; keeps its capacity.
-    finished: Vec<Finished<To>>,
-    inbox: Arc<Inbox>,
-    sleeper: Sleeper,
-    clock: Clock,
     listener: UnixListener,
     front: Option<Front>,
     /// Unused chains, kept for their memory.
@@ -68,9 +51,6 @@ pub(crate) struct Backend {
     /// The time at which the drain of the server began.
     draining: Option<Instant>,
     stopped: bool,
-    /// Learns whether to poll before sleeping.
-    spin: Spin,
-    faults: Rarely,
     refused: Rarely,
 }
 
@@ -80,44 +60,26 @@ impl Backend {
     /// # Errors
     /// If the socket's path is in use or not permitted, or the disk was not started for another thread.
     pub(crate) fn new(
-        (export, disk): (&str, usize),
+        of: (&str, usize),
         settings: VhostUser,
         rights: &Rights,
         shared: Arc<Shared>,
         inbox: Arc<Inbox>,
     ) -> io::Result<Self> {
-        let invalid = |text: String| io::Error::new(ErrorKind::InvalidInput, text);
-        if settings.queues == 0 || settings.queues > MOST_QUEUES {
-            let text = format!("{} queues; accepted: 1 to {MOST_QUEUES}", settings.queues);
-            return Err(invalid(text));
-        }
-        let service = shared.disks[disk].service();
-        let mut client = service.client().map_err(io::Error::other)?;
-        let clock = Clock::start();
-        let sleeper = Sleeper::without_looks(clock)?;
-        sleeper.watch(&*inbox, INBOX)?;
-        sleeper.watch(client.event_fd()?, DISK)?;
+        check_queues(settings.queues)?;
+        let client = shared.disks[of.1].service().client().map_err(io::Error::other)?;
+        let carrier = Carrier::new(of, client, shared, inbox)?;
         let listener = listen_on(&settings.path, rights)?;
         listener.set_nonblocking(true)?;
-        sleeper.watch(&listener, LISTENER)?;
-        let carrier = Carrier::new(DiskClient::new(client), shared.bounds.bytes_per_turn);
+        carrier.sleeper.watch(&listener, LISTENER)?;
         Ok(Self {
-            export: export.to_owned(),
             settings,
-            shared,
-            disk,
             carrier,
-            finished: Vec::new(),
-            inbox,
-            sleeper,
-            clock,
             listener,
             front: None,
             chains: Vec::new(),
             draining: None,
             stopped: false,
-            spin: Spin::default(),
-            faults: Rarely::default(),
             refused: Rarely::default(),
         })
     }
@@ -136,8 +98,7 @@ impl Backend {
                 self.serve();
             }
             let most = self.sleep_for();
-            let disks = std::slice::from_mut(&mut self.carrier.disk_client);
-            self.sleeper.wait((DISK, disks), most, &mut events)?;
+            self.carrier.sleep(most, &mut events)?;
             self.take_turn(&mut events);
         }
         Ok(())
@@ -149,13 +110,13 @@ impl Backend {
         if !self.may_take() || self.front.as_ref().is_some_and(|front| front.drain.is_some()) {
             return false;
         }
-        let mut spin = std::mem::take(&mut self.spin);
-        let found = spin.poll(self.clock, || {
+        let mut spin = std::mem::take(&mut self.carrier.spin);
+        let found = spin.poll(self.carrier.clock, || {
             let has_request = self.front.as_mut().is_some_and(Front::has_request);
             let is_due = has_request || self.carrier.has_ended() && self.reap();
             is_due.then(|| ((), Load::of(self.carrier.len())))
         });
-        self.spin = spin;
+        self.carrier.spin = spin;
         found.is_some()
     }
 
@@ -200,7 +161,7 @@ impl Backend {
             return;
         }
         front.is_told = true;
-        let export = &self.export;
+        let export = &self.carrier.name;
         if let Err(error) = front.session.resize(bytes) {
             tracing::warn!(export, bytes, "a machine cannot be notified of its size: {error}");
         } else if before != bytes {
@@ -209,12 +170,12 @@ impl Backend {
     }
 
     fn read_inbox(&mut self) {
-        for message in self.inbox.take() {
+        for message in self.carrier.inbox.take() {
             match message {
                 // Only workers get connections.
                 Message::Connection(..) => {}
                 Message::Drain | Message::HandOver => {
-                    self.draining = self.draining.or(Some(self.clock.now()));
+                    self.draining = self.draining.or(Some(self.carrier.clock.now()));
                 }
                 Message::Stop => self.stopped = true,
             }
@@ -223,9 +184,9 @@ impl Backend {
 
     fn is_done(&self) -> bool {
         let Some(since) = self.draining else { return self.stopped };
-        let is_late = self.clock.now() >= since + self.shared.bounds.drain;
+        let is_late = self.carrier.clock.now() >= since + self.carrier.shared.bounds.drain;
         if is_late && self.carrier.len() > 0 {
-            let (export, requests) = (&self.export, self.carrier.len());
+            let (export, requests) = (&self.carrier.name, self.carrier.len());
             tracing::warn!(export, requests, "a drain takes too long and is given up");
         }
         self.stopped || is_late || self.carrier.len() == 0
@@ -233,7 +194,7 @@ impl Backend {
 
     /// Returns whether requests may be taken from the rings.
     fn may_take(&self) -> bool {
-        let bounds = &self.shared.bounds;
+        let bounds = &self.carrier.shared.bounds;
         let has_room = self.carrier.has_room(bounds.bytes);
         has_room && self.draining.is_none() && self.front.as_ref().is_some_and(|it| !it.is_over)
     }
@@ -249,45 +210,47 @@ impl Backend {
             }
         };
         let identity = local_identity(&socket);
-        let exports = self.shared.exports.now();
-        if exports.get(&self.export).is_some_and(|export| !export.allow.allows(&identity)) {
+        let exports = self.carrier.shared.exports.now();
+        if exports.get(&self.carrier.name).is_some_and(|export| !export.allow.allows(&identity)) {
             self.turn_away(&identity, Reason::Export);
             return;
         }
-        let most = self.shared.bounds.connections_per_export;
-        let seat = exports.get(&self.export).and_then(|export| Seat::take(export, most));
-        let Some(seat) = seat.filter(|seat| seat.disk == self.disk && self.draining.is_none())
+        let most = self.carrier.shared.bounds.connections_per_export;
+        let seat = exports.get(&self.carrier.name).and_then(|export| Seat::take(export, most));
+        let Some(seat) =
+            seat.filter(|seat| seat.disk == self.carrier.disk && self.draining.is_none())
         else {
             self.refuse("the export is gone, or has too many connections");
             return;
         };
         let watched = socket
             .set_nonblocking(true)
-            .and_then(|()| self.sleeper.watch(&socket, SOCKET))
-            .and_then(|()| self.sleeper.forget(&self.listener));
+            .and_then(|()| self.carrier.sleeper.watch(&socket, SOCKET))
+            .and_then(|()| self.carrier.sleeper.forget(&self.listener));
         if let Err(error) = watched {
             self.refuse(&error.to_string());
             return;
         }
         let of = identity.to_string();
-        tracing::info!(identity = of, export = self.export, "a front end connects");
+        tracing::info!(identity = of, export = self.carrier.name, "a front end connects");
         let peer = local_peer(&socket).map_or_else(|| "unknown".to_owned(), |it| it.to_string());
-        let listed = self.shared.clients.list(format!("machine of {peer}"), of, &self.export);
+        let listed =
+            self.carrier.shared.clients.list(format!("machine of {peer}"), of, &self.carrier.name);
         self.front = Some(Front::new(socket, seat, (identity, listed), &self.settings));
     }
 
     /// Logs that the user of a front end may not use the export.
     fn turn_away(&self, identity: &Identity, reason: Reason) {
-        let (identity, export) = (identity.to_string(), &self.export);
-        self.shared.refusals.add(reason, |before| {
+        let (identity, export) = (identity.to_string(), &self.carrier.name);
+        self.carrier.shared.refusals.add(reason, |before| {
             let why = "a front end that may not use the export is closed";
             tracing::warn!(before, identity, export, "{why}");
         });
     }
 
     fn refuse(&mut self, why: &str) {
-        let export = &self.export;
-        self.refused.log(self.clock.now(), |before| {
+        let export = &self.carrier.name;
+        self.refused.log(self.carrier.clock.now(), |before| {
             tracing::warn!(before, export, "a front end cannot be accepted: {why}");
         });
     }
@@ -295,17 +258,16 @@ impl Backend {
     /// Handles the messages that have arrived.
     fn hear(&mut self) {
         let Some(front) = &mut self.front else { return };
-        let heard = front.hear(self.clock.now(), &self.sleeper, KICKS);
+        let heard = front.hear(self.carrier.clock.now(), &self.carrier.sleeper, KICKS);
         if let Err(why) = heard {
             front.is_over = true;
             if let Some(why) = why {
-                let export = &self.export;
-                self.faults.log(self.clock.now(), |before| {
+                self.carrier.fault(|before, export| {
                     tracing::warn!(before, export, "a front end is disconnected: {why}");
                 });
             }
         }
-        if front.drain.is_some() && self.sleeper.forget(front.socket()).is_err() {
+        if front.drain.is_some() && self.carrier.sleeper.forget(&front.socket).is_err() {
             front.is_over = true;
         }
     }
@@ -317,8 +279,8 @@ impl Backend {
         if !front.has_drained(drain) {
             return;
         }
-        let ended = front.end_drain(drain, &self.sleeper, KICKS);
-        let goes_on = ended.and_then(|()| self.sleeper.watch(front.socket(), SOCKET));
+        let ended = front.end_drain(drain, &self.carrier.sleeper, KICKS);
+        let goes_on = ended.and_then(|()| self.carrier.sleeper.watch(&front.socket, SOCKET));
         if goes_on.is_err() {
             front.is_over = true;
         }
@@ -336,19 +298,15 @@ impl Backend {
         let Some(front) = &mut self.front else { return };
         if let Some(number) = front.shall_end().filter(|_| !front.is_over) {
             front.is_over = true;
-            let (identity, export) = (front.identity.to_string(), &self.export);
+            let (identity, export) = (front.identity.to_string(), &self.carrier.name);
             tracing::info!(number, identity, export, "a front end ends as an operator wants");
         }
-        front.is_over |= front.is_withdrawn();
+        front.is_over |= front.seat.is_withdrawn();
         if !front.is_over && front.session.memory().is_broken() {
             front.is_over = true;
-            let export = &self.export;
-            self.faults.log(self.clock.now(), |before| {
-                tracing::warn!(
-                    before,
-                    export,
-                    "a front end is disconnected: memory that it shared is gone"
-                );
+            self.carrier.fault(|before, export| {
+                let why = "memory that it shared is gone";
+                tracing::warn!(before, export, "a front end is disconnected: {why}");
             });
         }
         if !front.is_over {
@@ -359,15 +317,15 @@ impl Backend {
             // A closed socket is a permanent event, which would keep the thread awake until the requests have finished.
             if let Some(front) = &self.front {
                 // During a drain the socket is not watched.
-                let _ = self.sleeper.forget(front.socket());
+                let _ = self.carrier.sleeper.forget(&front.socket);
             }
             return;
         }
         if let Some(front) = self.front.take() {
-            front.end(&self.sleeper, &self.export);
+            front.end(&self.carrier.sleeper, &self.carrier.name);
         }
-        if let Err(error) = self.sleeper.watch(&self.listener, LISTENER) {
-            tracing::error!(export = self.export, "no front end can connect: {error}");
+        if let Err(error) = self.carrier.sleeper.watch(&self.listener, LISTENER) {
+            tracing::error!(export = self.carrier.name, "no front end can connect: {error}");
             self.stopped = true;
         }
     }
@@ -385,9 +343,6 @@ impl Drop for Backend {
 const LONGEST: u64 = 32 << 20;
 /// The maximum number of requests taken from a ring before the next ring is served.
 const IN_A_ROW: usize = 32;
-/// How often the rings are polled before messages are: a disk that completes each I/O within its push could be busy for
-/// ever.
-const ROUNDS: usize = 8;
 
 /// The queue of a request, and its descriptor chain.
 type To = (usize, Chain);
@@ -450,12 +405,11 @@ impl Backend {
     }
 
     fn break_off(&mut self, queue: usize, error: RingError) {
-        let export = &self.export;
-        self.faults.log(self.clock.now(), |before| {
+        self.carrier.fault(|before, export| {
             tracing::warn!(before, export, queue, "a ring is stopped: {error}");
         });
         if let Some(front) = &mut self.front {
-            front.break_off(queue, &self.sleeper);
+            front.break_off(queue, &self.carrier.sleeper);
         }
     }
 
@@ -495,18 +449,16 @@ impl Backend {
 
     /// Flushes the plug and reaps completions. Returns whether there were any.
     fn reap(&mut self) -> bool {
-        let mut finished = std::mem::take(&mut self.finished);
+        let mut finished = std::mem::take(&mut self.carrier.finished);
         let has_some = self.carrier.reap(&mut finished);
         finished.drain(..).for_each(|done| self.finish(done));
-        self.finished = finished;
+        self.carrier.finished = finished;
         has_some
     }
 
     /// Handles the completion of all I/Os of a request.
     fn finish(&mut self, mut done: Finished<To>) {
-        if let Some((what, error)) = done.failure() {
-            self.shared.disks[self.disk].failed(&self.export, what, error);
-        }
+        self.carrier.tell_of(&done);
         let Some(front) = &mut self.front else { return };
         let (queue, chain) = done.to;
         if front.is_over {
@@ -522,15 +474,15 @@ impl Backend {
         let is_copied = match (done.result, done.work) {
             (Err(_), _) => true,
             (Ok(()), Work::Read(_)) => copy(done.payload.as_mut_slice()),
-            (Ok(()), Work::Long(long)) if long.is_read() => {
-                long.into_payloads().iter_mut().all(|payload| copy(payload.as_mut_slice()))
+            (Ok(()), Work::Long(mut long)) if long.is_read() => {
+                long.payloads.iter_mut().all(|payload| copy(payload.as_mut_slice()))
             }
             (Ok(()), Work::Write(len)) => {
                 front.totals.written += u64::from(len);
                 true
             }
             (Ok(()), Work::Long(long)) => {
-                front.totals.written += u64::from(long.length());
+                front.totals.written += u64::from(long.length);
                 true
             }
             (Ok(()), Work::Plain | Work::Steps(_)) => true,
@@ -569,10 +521,10 @@ impl Backend {
 
     /// Gives up the requests of a finished connection that have not begun.
     fn give_up(&mut self) {
-        let mut finished = std::mem::take(&mut self.finished);
+        let mut finished = std::mem::take(&mut self.carrier.finished);
         self.carrier.give_up(&mut finished);
         finished.drain(..).for_each(|done| self.finish(done));
-        self.finished = finished;
+        self.carrier.finished = finished;
     }
 }
 
@@ -603,14 +555,6 @@ const LONGEST_RANGE: u64 = 1 << 30;
 enum Drain {
     Queue(usize),
     All,
-}
-
-/// Requests that have ended, and their bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Totals {
-    requests: u64,
-    read: u64,
-    written: u64,
 }
 
 struct Front {
@@ -677,10 +621,6 @@ impl Front {
             refused: Rarely::default(),
             totals: Totals::default(),
         }
-    }
-
-    fn socket(&self) -> impl AsFd + '_ {
-        &self.socket
     }
 
     /// Handles messages that have arrived, until one must wait for a drain. The event numbers of kicks begin at
@@ -819,15 +759,8 @@ impl Front {
 
     /// Updates its figures in the list of clients. Returns its number if an operator wants to close it.
     fn shall_end(&self) -> Option<u64> {
-        let Totals { requests, read, written } = self.totals;
         let in_flight = self.in_flight.iter().map(|count| u64::from(*count)).sum();
-        let shall_end = self.listed.look(Figures { requests, read, written, in_flight });
-        shall_end.then(|| self.listed.number())
-    }
-
-    /// Returns whether its export has been removed.
-    fn is_withdrawn(&self) -> bool {
-        self.seat.is_withdrawn()
+        self.listed.look(self.totals, in_flight).then_some(self.listed.number)
     }
 
     /// Stops watching its descriptors, and logs the end.

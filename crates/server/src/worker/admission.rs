@@ -59,7 +59,7 @@ impl Admission {
     pub(super) fn close_one_too_many(&mut self, places: &mut Places) -> Option<Key> {
         let under_way = |connection: &mut Connection| match connection.phase {
             Phase::Handshake { began, .. } => {
-                Some((connection.guest.peer(), began, connection.key.place))
+                Some((connection.guest.peer, began, connection.key.place))
             }
             Phase::Transmission(_) | Phase::Broken { .. } => None,
         };

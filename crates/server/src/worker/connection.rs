@@ -2,7 +2,7 @@
 //! [`Arriving`], the payload of a write on its way into its buffers.
 
 use crate::allow::Identity;
-use crate::clients::{Bounds, Figures, Guest, Listed, Tenancy};
+use crate::clients::{Bounds, Guest, Listed, Tenancy, Totals};
 use crate::export::Seat;
 use crate::flight::{Buffers, Cookie, Flight, Key, Work};
 use crate::log::{Reason, Refusals};
@@ -93,31 +93,6 @@ pub(crate) enum Farewell {
     /// The server's side is shut down. The socket is closed when the client's side is, too, or at this time at the
     /// latest.
     Said(Instant),
-}
-
-/// Successful requests, and the bytes that they read and wrote.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Totals {
-    pub(crate) requests: u64,
-    pub(crate) read: u64,
-    pub(crate) written: u64,
-}
-
-impl Totals {
-    /// Counts a completed request unless it failed.
-    pub(crate) fn count(&mut self, flight: &Flight, result: IoResult) {
-        if result.is_err() {
-            return;
-        }
-        self.requests += 1;
-        match flight.work {
-            Work::Read(length) => self.read += u64::from(length),
-            Work::Write(length) => self.written += u64::from(length),
-            Work::Long(ref long) if long.is_read() => self.read += u64::from(long.length()),
-            Work::Long(ref long) => self.written += u64::from(long.length()),
-            Work::Plain | Work::Steps(_) => {}
-        }
-    }
 }
 
 /// The phase of a connection in the protocol.
@@ -233,10 +208,20 @@ impl Connection {
         refusals.add(reason, |before| tracing::warn!(before, peer, identity, export, "{why}"));
     }
 
-    /// Its figures for the list of clients.
-    pub(crate) fn figures(&self) -> Figures {
-        let Totals { requests, read, written } = self.totals;
-        Figures { requests, read, written, in_flight: self.requests as u64 }
+    /// Counts a completed request unless it failed.
+    pub(crate) fn count_end(&mut self, flight: &Flight, result: IoResult) {
+        if result.is_err() {
+            return;
+        }
+        let totals = &mut self.totals;
+        totals.requests += 1;
+        match &flight.work {
+            Work::Read(length) => totals.read += u64::from(*length),
+            Work::Write(length) => totals.written += u64::from(*length),
+            Work::Long(long) if long.is_read() => totals.read += u64::from(long.length),
+            Work::Long(long) => totals.written += u64::from(long.length),
+            Work::Plain | Work::Steps(_) => {}
+        }
     }
 
     /// The limit on its bytes in flight: [`FIRST`] plus the bytes transferred so far, up to the limit of the server.

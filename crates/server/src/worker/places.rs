@@ -248,13 +248,13 @@ impl Deadlines {
         let patience = self.shared.bounds.drain;
         let mut ending = Vec::new();
         for connection in places.connections() {
-            let figures = connection.figures();
+            let (totals, in_flight) = (connection.totals, connection.requests as u64);
             let Some(listed) = &mut connection.listed else { continue };
-            if !listed.look(figures) {
+            if !listed.look(totals, in_flight) {
                 continue;
             }
             let is_late = listed.asked.is_some_and(|asked| now - asked >= patience);
-            let number = listed.number();
+            let number = listed.number;
             let is_first = listed.asked.replace(listed.asked.unwrap_or(now)).is_none();
             let (peer, identity) = (connection.guest.name(), connection.identity.to_string());
             let (export, requests) = (connection.export(), connection.requests);

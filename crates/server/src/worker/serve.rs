@@ -408,7 +408,7 @@ impl Requests {
             }
             Work::Long(long) => {
                 long.end(portion, result, std::mem::take(&mut payload));
-                result = long.result();
+                result = long.result;
                 if !long.is_over() {
                     return;
                 }
@@ -418,7 +418,7 @@ impl Requests {
         let flight = self.flights.remove(place);
         self.forget(connection, &flight);
         connection.long = connection.long.filter(|long| *long != place);
-        connection.totals.count(&flight, result);
+        connection.count_end(&flight, result);
         reply(connection, flight, result, payload);
     }
 
@@ -462,8 +462,8 @@ fn reply(connection: &mut Connection, flight: Flight, result: IoResult, payload:
             output.data(payload);
         }
         (Ok(()), Work::Long(long)) if long.is_read() => {
-            output.header(replies.read(flight.to, long.length()));
-            long.into_payloads().into_iter().for_each(|data| output.data(data));
+            output.header(replies.read(flight.to, long.length));
+            long.payloads.into_iter().for_each(|data| output.data(data));
         }
         (Ok(()), Work::Write(_) | Work::Plain | Work::Steps(_) | Work::Long(_)) => {
             output.header(replies.done(flight.to));
@@ -474,9 +474,9 @@ fn reply(connection: &mut Connection, flight: Flight, result: IoResult, payload:
 impl Requests {
     /// Begins a long request with as many portions as fit into the turn.
     fn begin_long(&mut self, connection: &mut Connection, to: ReplyTo, long: Long) {
-        let bytes = OVERHEAD + long.length() as usize;
+        let bytes = OVERHEAD + long.length as usize;
         self.turn.spend(connection, OVERHEAD);
-        let at = long.start();
+        let at = long.start;
         let flight = Flight { connection: connection.key, to, work: Work::Long(long), at, bytes };
         connection.long = Some(self.add(connection, flight));
         self.go_on(connection);

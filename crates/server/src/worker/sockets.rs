@@ -1,8 +1,9 @@
 //! The sockets of a worker: receives the handshake, then requests and payloads, sends replies, and closes connections.
 
-use super::connection::{Connection, Farewell, Payload, Phase, Totals};
+use super::connection::{Connection, Farewell, Payload, Phase};
 use super::serve::Ended;
 use super::{CONNECTIONS, Worker};
+use crate::clients::Totals;
 use crate::flight::Key;
 use crate::stream::Sent;
 use blkmq::Nanos;
