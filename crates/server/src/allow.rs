@@ -96,9 +96,9 @@ impl Rule {
         match self {
             Self::CommonName(name) => identity.common_name() == Some(name),
             Self::AlternativeName(name) => identity.has_alternative_name(name),
-            Self::User(number) => identity.user() == Some(*number),
-            Self::Group(number) => identity.group() == Some(*number),
-            Self::Network(network) => identity.address().is_some_and(|it| network.contains(it)),
+            Self::User(number) => identity.process.is_some_and(|(user, _)| user == *number),
+            Self::Group(number) => identity.process.is_some_and(|(_, group)| group == *number),
+            Self::Network(network) => identity.address.is_some_and(|it| network.contains(it)),
         }
     }
 }
@@ -272,18 +272,6 @@ impl Identity {
         let is_host = !name.contains(['/', '@']);
         let same = |it: &String| it == name || is_host && it.eq_ignore_ascii_case(name);
         self.certificate.as_ref().is_some_and(|names| names.alternative.iter().any(same))
-    }
-
-    fn user(&self) -> Option<u32> {
-        self.process.map(|(user, _)| user)
-    }
-
-    fn group(&self) -> Option<u32> {
-        self.process.map(|(_, group)| group)
-    }
-
-    fn address(&self) -> Option<IpAddr> {
-        self.address
     }
 }
 

@@ -11,6 +11,8 @@ use crate::figures::{DeviceStat, ExportStat, GoalStat, State};
 use crate::log::Reason;
 use crate::tls::Tls;
 use crate::worker::Shared;
+use Kind::{Counter, Gauge, Histogram};
+use Value::{Count, Nanos};
 use blkmq::{FloorCause, QueueStats};
 use std::fmt::Write;
 use std::fs;
@@ -61,13 +63,13 @@ fn written(
     durations(&mut out, &stat.exports);
     let engines: Vec<(&str, &QueueStats)> = names.iter().map(String::as_str).zip(queues).collect();
     engine(&mut out, &engines);
-    out.family("blkmq_tags_in_use", Kind::Gauge, "Driver tags in use.");
+    out.family("blkmq_tags_in_use", Gauge, "Driver tags in use.");
     for (device, tags) in names.iter().zip(tags) {
-        out.sample(&[("device", device)], Value::Count(*tags));
+        out.sample(&[("device", device)], Count(*tags));
     }
     access.write(&mut out);
-    out.family("blkmq_info", Kind::Gauge, "The version of the server.");
-    out.sample(&[("version", env!("CARGO_PKG_VERSION"))], Value::Count(1));
+    out.family("blkmq_info", Gauge, "The version of the server.");
+    out.sample(&[("version", env!("CARGO_PKG_VERSION"))], Count(1));
     process(&mut out);
     out.end()
 }
@@ -89,133 +91,129 @@ type DiskFamily = (&'static str, &'static str, fn(&DeviceStat) -> Value);
 const DISK: [DiskFamily; 17] = [
     ("blkmq_disk_reads_completed", "Reads that ended, as requests.", |it| ios(it, 0)),
     ("blkmq_disk_reads_merged", "Reads merged into another.", |it| merged(it, 0)),
-    ("blkmq_disk_read_bytes", "Bytes read.", |it| Value::Count(it.figures.bytes[0])),
+    ("blkmq_disk_read_bytes", "Bytes read.", |it| Count(it.figures.bytes[0])),
     ("blkmq_disk_read_time_seconds", "Time of all reads, from arrival to end.", |it| time(it, 0)),
     ("blkmq_disk_writes_completed", "Writes that ended, as requests.", |it| ios(it, 1)),
     ("blkmq_disk_writes_merged", "Writes merged into another.", |it| merged(it, 1)),
-    ("blkmq_disk_written_bytes", "Bytes written.", |it| Value::Count(it.figures.bytes[1])),
+    ("blkmq_disk_written_bytes", "Bytes written.", |it| Count(it.figures.bytes[1])),
     ("blkmq_disk_write_time_seconds", "Time of all writes.", |it| time(it, 1)),
     ("blkmq_disk_discards_completed", "Discards that ended, as requests.", |it| ios(it, 2)),
     ("blkmq_disk_discards_merged", "Discards merged into another.", |it| merged(it, 2)),
     ("blkmq_disk_discarded_sectors", "Sectors of 512 bytes discarded.", |it| {
-        Value::Count(it.figures.bytes[2] / 512)
+        Count(it.figures.bytes[2] / 512)
     }),
     ("blkmq_disk_discard_time_seconds", "Time of all discards.", |it| time(it, 2)),
-    ("blkmq_disk_flush_requests", "Flushes sent to the device.", |it| Value::Count(it.flushes)),
-    ("blkmq_disk_flush_requests_time_seconds", "Time of these flushes.", |it| {
-        Value::Nanos(it.flush_time)
-    }),
-    ("blkmq_disk_io_time_seconds", "Time with a request in flight.", |it| {
-        Value::Nanos(it.busy_time)
-    }),
+    ("blkmq_disk_flush_requests", "Flushes sent to the device.", |it| Count(it.flushes)),
+    ("blkmq_disk_flush_requests_time_seconds", "Time of these flushes.", |it| Nanos(it.flush_time)),
+    ("blkmq_disk_io_time_seconds", "Time with a request in flight.", |it| Nanos(it.busy_time)),
     ("blkmq_disk_io_time_weighted_seconds", "Time of all requests and flushes.", |it| {
         let all = (0..3).map(|op| it.stages.total[op].sum).sum::<u64>();
-        Value::Nanos(all + it.flush_time)
+        Nanos(all + it.flush_time)
     }),
-    ("blkmq_disk_errors", "Requests that failed.", |it| Value::Count(it.errors.iter().sum())),
+    ("blkmq_disk_errors", "Requests that failed.", |it| Count(it.errors.iter().sum())),
 ];
 
 fn ios(it: &DeviceStat, op: usize) -> Value {
-    Value::Count(it.figures.ios[op])
+    Count(it.figures.ios[op])
 }
 
 fn merged(it: &DeviceStat, op: usize) -> Value {
-    Value::Count(it.figures.merged[op])
+    Count(it.figures.merged[op])
 }
 
 fn time(it: &DeviceStat, op: usize) -> Value {
-    Value::Nanos(it.stages.total[op].sum)
+    Nanos(it.stages.total[op].sum)
 }
 
 fn disks(out: &mut Writer, devices: &[(&str, &DeviceStat)]) {
     for (family, help, of) in DISK {
-        out.family(family, Kind::Counter, help);
+        out.family(family, Counter, help);
         for (name, device) in devices {
             out.sample(&[("device", name)], of(device));
         }
     }
-    out.family("blkmq_disk_io_now", Kind::Gauge, "Requests in flight.");
+    out.family("blkmq_disk_io_now", Gauge, "Requests in flight.");
     for (name, device) in devices {
-        out.sample(&[("device", name)], Value::Count(device.in_flight.iter().sum()));
+        out.sample(&[("device", name)], Count(device.in_flight.iter().sum()));
     }
-    out.family("blkmq_disk_waiting", Kind::Gauge, "I/Os that wait in the scheduler.");
+    out.family("blkmq_disk_waiting", Gauge, "I/Os that wait in the scheduler.");
     for (name, device) in devices {
-        out.sample(&[("device", name)], Value::Count(device.waiting));
+        out.sample(&[("device", name)], Count(device.waiting));
     }
-    out.family("blkmq_disk_info", Kind::Gauge, "The scheduler of a device.");
+    out.family("blkmq_disk_info", Gauge, "The scheduler of a device.");
     for (name, device) in devices {
         let labels = [("device", *name), ("scheduler", &device.scheduler)];
-        out.sample(&labels, Value::Count(1));
+        out.sample(&labels, Count(1));
     }
 }
 
 /// Writes the unfinished requests.
 fn held(out: &mut Writer, exports: &[ExportStat]) {
-    out.family("blkmq_export_outstanding", Kind::Gauge, "Requests that have not ended, by place.");
+    out.family("blkmq_export_outstanding", Gauge, "Requests that have not ended, by place.");
     for export in exports {
         for (place, count) in [("device", export.held.in_flight), ("queue", export.held.waiting)] {
-            out.sample(&[("export", &export.name), ("place", place)], Value::Count(count));
+            out.sample(&[("export", &export.name), ("place", place)], Count(count));
         }
     }
     out.family(
         "blkmq_export_oldest_seconds",
-        Kind::Gauge,
+        Gauge,
         "The age of the oldest request that has not ended.",
     );
     for export in exports {
-        out.sample(&[("export", &export.name)], Value::Nanos(export.held.oldest));
+        out.sample(&[("export", &export.name)], Nanos(export.held.oldest));
     }
 }
 
 fn exports(out: &mut Writer, exports: &[ExportStat]) {
-    out.family("blkmq_export_requests", Kind::Counter, "Requests of an export that ended.");
-    for_ops(out, exports, |it, op| Value::Count(it.stages.total[op].count));
-    out.family("blkmq_export_bytes", Kind::Counter, "Their bytes.");
-    for_ops(out, exports, |it, op| Value::Count(it.figures.bytes.get(op).copied().unwrap_or(0)));
-    out.family("blkmq_export_merged", Kind::Counter, "I/Os merged into another request.");
-    for_ops(out, exports, |it, op| Value::Count(it.figures.merged.get(op).copied().unwrap_or(0)));
-    out.family("blkmq_errors", Kind::Counter, "Requests of an export that failed.");
-    for_ops(out, exports, |it, op| Value::Count(it.errors[op]));
-    out.family("blkmq_export_weight", Kind::Gauge, "The share of an export, 1 to 1000.");
+    out.family("blkmq_export_requests", Counter, "Requests of an export that ended.");
+    for_ops(out, exports, |it, op| Count(it.stages.total[op].count));
+    out.family("blkmq_export_bytes", Counter, "Their bytes.");
+    for_ops(out, exports, |it, op| Count(it.figures.bytes.get(op).copied().unwrap_or(0)));
+    out.family("blkmq_export_merged", Counter, "I/Os merged into another request.");
+    for_ops(out, exports, |it, op| Count(it.figures.merged.get(op).copied().unwrap_or(0)));
+    out.family("blkmq_errors", Counter, "Requests of an export that failed.");
+    for_ops(out, exports, |it, op| Count(it.errors[op]));
+    out.family("blkmq_export_weight", Gauge, "The share of an export, 1 to 1000.");
     for export in exports {
-        out.sample(&[("export", &export.name)], Value::Count(export.weight.into()));
+        out.sample(&[("export", &export.name)], Count(export.weight.into()));
     }
     out.family(
         "blkmq_export_floor_short_seconds",
-        Kind::Counter,
+        Counter,
         "Time for which the floor of an export was not kept.",
     );
     for export in exports {
-        out.sample(&[("export", &export.name)], Value::Nanos(export.short_time));
+        out.sample(&[("export", &export.name)], Nanos(export.short_time));
     }
     out.family(
         "blkmq_export_floor_judged",
-        Kind::Counter,
+        Counter,
         "Seconds in which an export with a floor had I/Os outstanding all the time.",
     );
     for export in exports.iter().filter(|export| !export.floor.promised.is_empty()) {
-        out.sample(&[("export", &export.name)], Value::Count(export.floor.seconds));
+        out.sample(&[("export", &export.name)], Count(export.floor.seconds));
     }
     out.family(
         "blkmq_export_floor_missed",
-        Kind::Counter,
+        Counter,
         "Those of them in which it completed less than its floor, by cause.",
     );
     for export in exports.iter().filter(|export| !export.floor.promised.is_empty()) {
         for cause in FloorCause::ALL.map(FloorCause::name) {
             let missed = export.floor.missed.get(cause).copied().unwrap_or(0);
-            out.sample(&[("export", &export.name), ("cause", cause)], Value::Count(missed));
+            out.sample(&[("export", &export.name), ("cause", cause)], Count(missed));
         }
     }
-    out.family("blkmq_connections", Kind::Gauge, "Connections to an export.");
+    out.family("blkmq_connections", Gauge, "Connections to an export.");
     for export in exports {
         let labels = [("export", export.name.as_str()), ("protocol", "nbd")];
-        out.sample(&labels, Value::Count(export.connections as u64));
+        out.sample(&labels, Count(export.connections as u64));
     }
     held(out, exports);
     out.family(
         "blkmq_request_wait_seconds",
-        Kind::Counter,
+        Counter,
         "Time before the device: for a slot, in the scheduler, or for a tag.",
     );
     for export in exports {
@@ -223,7 +221,7 @@ fn exports(out: &mut Writer, exports: &[ExportStat]) {
             let of = &export.stages;
             for (stage, times) in [("slot", &of.slot), ("policy", &of.policy), ("tag", &of.tag)] {
                 let labels = [("export", export.name.as_str()), ("op", name), ("stage", stage)];
-                out.sample(&labels, Value::Nanos(times[op].sum));
+                out.sample(&labels, Nanos(times[op].sum));
             }
         }
     }
@@ -241,7 +239,7 @@ fn for_ops(out: &mut Writer, exports: &[ExportStat], of: fn(&ExportStat, usize) 
 fn durations(out: &mut Writer, exports: &[ExportStat]) {
     out.family(
         "blkmq_request_duration_seconds",
-        Kind::Histogram,
+        Histogram,
         "Times of requests: before the device, at it, and both.",
     );
     for export in exports {
@@ -269,28 +267,24 @@ fn buckets(times: &Times) -> impl Iterator<Item = (String, u64)> {
 type EngineFamily = (&'static str, Kind, &'static str, fn(&QueueStats) -> u64);
 
 const ENGINE: [EngineFamily; 8] = [
-    ("blkmq_elevator_runs", Kind::Counter, "Passes over an elevator.", |it| it.passes),
-    ("blkmq_elevator_handoffs", Kind::Counter, "Runs handed to another thread.", |it| {
-        it.hand_overs
-    }),
-    ("blkmq_elevator_longest_run", Kind::Gauge, "The most passes of one run.", |it| it.longest_run),
-    ("blkmq_requeues", Kind::Counter, "Requests that went back to the elevator.", |it| it.requeues),
-    ("blkmq_timeouts", Kind::Counter, "Requests kept for too long by the device.", |it| {
-        it.timeouts
-    }),
-    ("blkmq_retries", Kind::Counter, "Requests tried again after an error.", |it| it.retries),
-    ("blkmq_device_busy", Kind::Counter, "Times that the device had no room.", |it| it.busy),
-    ("blkmq_throttled", Kind::Counter, "I/Os held back by a limit of a group.", |it| it.throttled),
+    ("blkmq_elevator_runs", Counter, "Passes over an elevator.", |it| it.passes),
+    ("blkmq_elevator_handoffs", Counter, "Runs handed to another thread.", |it| it.hand_overs),
+    ("blkmq_elevator_longest_run", Gauge, "The most passes of one run.", |it| it.longest_run),
+    ("blkmq_requeues", Counter, "Requests that went back to the elevator.", |it| it.requeues),
+    ("blkmq_timeouts", Counter, "Requests kept for too long by the device.", |it| it.timeouts),
+    ("blkmq_retries", Counter, "Requests tried again after an error.", |it| it.retries),
+    ("blkmq_device_busy", Counter, "Times that the device had no room.", |it| it.busy),
+    ("blkmq_throttled", Counter, "I/Os held back by a limit of a group.", |it| it.throttled),
 ];
 
 fn engine(out: &mut Writer, queues: &[(&str, &QueueStats)]) {
     for (family, kind, help, of) in ENGINE {
         out.family(family, kind, help);
         for (device, queue) in queues {
-            out.sample(&[("device", device)], Value::Count(of(queue)));
+            out.sample(&[("device", device)], Count(of(queue)));
         }
     }
-    out.family("blkmq_merges", Kind::Counter, "Merges, by the place or kind.");
+    out.family("blkmq_merges", Counter, "Merges, by the place or kind.");
     for (device, queue) in queues {
         let of = queue.merges;
         for (kind, count) in [
@@ -300,7 +294,7 @@ fn engine(out: &mut Writer, queues: &[(&str, &QueueStats)]) {
             ("fuse", of.request),
             ("discard", of.discard),
         ] {
-            out.sample(&[("device", device), ("kind", kind)], Value::Count(count));
+            out.sample(&[("device", device), ("kind", kind)], Count(count));
         }
     }
 }
@@ -328,25 +322,25 @@ impl Access {
     }
 
     fn write(&self, out: &mut Writer) {
-        out.family("blkmq_refused_clients", Kind::Counter, "Clients turned away, by reason.");
+        out.family("blkmq_refused_clients", Counter, "Clients turned away, by reason.");
         for (reason, count) in &self.refused {
-            out.sample(&[("reason", reason)], Value::Count(*count));
+            out.sample(&[("reason", reason)], Count(*count));
         }
         out.family(
             "blkmq_identity_connections",
-            Kind::Gauge,
+            Gauge,
             "Connections to exports, by certificate or user.",
         );
         for (identity, count) in &self.identities {
-            out.sample(&[("identity", identity)], Value::Count(*count as u64));
+            out.sample(&[("identity", identity)], Count(*count as u64));
         }
         if let Some(end) = self.end {
             out.family(
                 "blkmq_tls_certificate_expiry_seconds",
-                Kind::Gauge,
+                Gauge,
                 "The end of the server's certificate, in seconds since 1970.",
             );
-            out.sample(&[], Value::Count(end));
+            out.sample(&[], Count(end));
         }
     }
 }
@@ -363,30 +357,26 @@ fn process(out: &mut Writer) {
     let field = |number: usize| fields.get(number - 3).copied();
     let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
     if let (Some(user), Some(system)) = (field(14), field(15)) {
-        out.family("process_cpu_seconds", Kind::Counter, "Processor time of the server.");
-        out.sample(&[], Value::Nanos((user + system) * tick));
+        out.family("process_cpu_seconds", Counter, "Processor time of the server.");
+        out.sample(&[], Nanos((user + system) * tick));
     }
     if let (Some(size), Some(pages)) = (field(23), field(24)) {
-        out.family("process_virtual_memory_bytes", Kind::Gauge, "Size of the address space.");
-        out.sample(&[], Value::Count(size));
-        out.family("process_resident_memory_bytes", Kind::Gauge, "Memory that is present.");
-        out.sample(&[], Value::Count(pages * rustix::param::page_size() as u64));
+        out.family("process_virtual_memory_bytes", Gauge, "Size of the address space.");
+        out.sample(&[], Count(size));
+        out.family("process_resident_memory_bytes", Gauge, "Memory that is present.");
+        out.sample(&[], Count(pages * rustix::param::page_size() as u64));
     }
     if let (Some(started), Some(booted)) = (field(22), booted()) {
-        out.family(
-            "process_start_time_seconds",
-            Kind::Gauge,
-            "When the server started, in Unix time.",
-        );
-        out.sample(&[], Value::Nanos(booted * 1_000_000_000 + started * tick));
+        out.family("process_start_time_seconds", Gauge, "When the server started, in Unix time.");
+        out.sample(&[], Nanos(booted * 1_000_000_000 + started * tick));
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        out.family("process_open_fds", Kind::Gauge, "Descriptors that are open.");
-        out.sample(&[], Value::Count(open.count() as u64));
+        out.family("process_open_fds", Gauge, "Descriptors that are open.");
+        out.sample(&[], Count(open.count() as u64));
     }
     if let Some(most) = max_fds() {
-        out.family("process_max_fds", Kind::Gauge, "The most descriptors that may be open.");
-        out.sample(&[], Value::Count(most));
+        out.family("process_max_fds", Gauge, "The most descriptors that may be open.");
+        out.sample(&[], Count(most));
     }
 }
 
@@ -406,41 +396,39 @@ fn max_fds() -> Option<u64> {
 type GoalFamily = (&'static str, Kind, &'static str, fn(&GoalStat) -> Value);
 
 const GOALS: [GoalFamily; 5] = [
-    ("blkmq_export_goal_seconds", Kind::Gauge, "The target of a latency goal.", |it| {
-        Value::Nanos(it.target)
-    }),
+    ("blkmq_export_goal_seconds", Gauge, "The target of a latency goal.", |it| Nanos(it.target)),
     (
         "blkmq_export_goal_p99_seconds",
-        Kind::Gauge,
+        Gauge,
         "The 99th percentile in the last window of a goal that was judged.",
-        |it| Value::Nanos(it.p99),
+        |it| Nanos(it.p99),
     ),
-    ("blkmq_export_goal_windows", Kind::Counter, "Windows of a goal that were judged.", |it| {
-        Value::Count(it.windows)
+    ("blkmq_export_goal_windows", Counter, "Windows of a goal that were judged.", |it| {
+        Count(it.windows)
     }),
-    ("blkmq_export_goal_missed", Kind::Counter, "Those of them in which it was missed.", |it| {
-        Value::Count(it.missed)
+    ("blkmq_export_goal_missed", Counter, "Those of them in which it was missed.", |it| {
+        Count(it.missed)
     }),
-    ("blkmq_export_goal_infeasible", Kind::Gauge, "1 while a goal is given up.", |it| {
-        Value::Count((it.state == "infeasible").into())
+    ("blkmq_export_goal_infeasible", Gauge, "1 while a goal is given up.", |it| {
+        Count((it.state == "infeasible").into())
     }),
 ];
 
 fn promises_of_exports(out: &mut Writer, exports: &[ExportStat]) {
-    out.family("blkmq_export_state", Kind::Gauge, "1 for the state of an export.");
+    out.family("blkmq_export_state", Gauge, "1 for the state of an export.");
     for export in exports {
         for state in State::ALL {
             let labels = [("export", export.name.as_str()), ("state", state.name())];
-            out.sample(&labels, Value::Count((export.condition.state == state).into()));
+            out.sample(&labels, Count((export.condition.state == state).into()));
         }
     }
     out.family(
         "blkmq_export_device_seconds",
-        Kind::Counter,
+        Counter,
         "Device time that an export is charged with: its share is its part of the sum.",
     );
     for export in exports {
-        out.sample(&[("export", &export.name)], Value::Nanos(export.charged));
+        out.sample(&[("export", &export.name)], Nanos(export.charged));
     }
     for (family, kind, help, of) in GOALS {
         out.family(family, kind, help);
@@ -452,12 +440,12 @@ fn promises_of_exports(out: &mut Writer, exports: &[ExportStat]) {
     }
     out.family(
         "blkmq_export_setting",
-        Kind::Gauge,
+        Gauge,
         "Ceilings and floors that are set, by their word: I/Os, bytes or percent, in a second.",
     );
     for export in exports {
         for (word, value) in settings(export) {
-            out.sample(&[("export", &export.name), ("word", word)], Value::Count(value));
+            out.sample(&[("export", &export.name), ("word", word)], Count(value));
         }
     }
 }
@@ -472,24 +460,20 @@ fn settings(export: &ExportStat) -> impl Iterator<Item = (&str, u64)> {
 }
 
 fn promises_of_disks(out: &mut Writer, devices: &[(&str, &DeviceStat)]) {
-    out.family(
-        "blkmq_disk_stuck",
-        Kind::Gauge,
-        "1 while a device keeps requests and answers none.",
-    );
+    out.family("blkmq_disk_stuck", Gauge, "1 while a device keeps requests and answers none.");
     for (name, device) in devices {
         let is_stuck = device.condition.state == State::Stuck;
-        out.sample(&[("device", name)], Value::Count(is_stuck.into()));
+        out.sample(&[("device", name)], Count(is_stuck.into()));
     }
     out.family(
         "blkmq_disk_goal_bound",
-        Kind::Gauge,
+        Gauge,
         "Bounds on exports without a goal for the goals of others: bytes of a request (length), requests at the device \
          (depth), bytes a second by weight.",
     );
     for (name, device) in devices {
         for (what, bound) in &device.bounded {
-            out.sample(&[("device", name), ("of", what)], Value::Count(*bound));
+            out.sample(&[("device", name), ("of", what)], Count(*bound));
         }
     }
 }
@@ -552,16 +536,16 @@ struct Writer {
 
 impl Writer {
     fn new(format: Format) -> Self {
-        Self { out: String::new(), format, family: "", kind: Kind::Gauge }
+        Self { out: String::new(), format, family: "", kind: Gauge }
     }
 
     /// Begins a family; the name of a counter is given without `_total`.
     fn family(&mut self, family: &'static str, kind: Kind, help: &str) {
         (self.family, self.kind) = (family, kind);
         let (total, word) = match kind {
-            Kind::Counter => ("_total", "counter"),
-            Kind::Gauge => ("", "gauge"),
-            Kind::Histogram => ("", "histogram"),
+            Counter => ("_total", "counter"),
+            Gauge => ("", "gauge"),
+            Histogram => ("", "histogram"),
         };
         // In OpenMetrics only the sample has the suffix.
         let suffix = if self.format == Format::Prometheus { total } else { "" };
@@ -577,7 +561,7 @@ impl Writer {
 
     /// One sample of a counter or gauge.
     fn sample(&mut self, labels: &Labels<'_>, value: Value) {
-        let suffix = if self.kind == Kind::Counter { "_total" } else { "" };
+        let suffix = if self.kind == Counter { "_total" } else { "" };
         self.put(suffix, labels, None, value);
     }
 
@@ -589,11 +573,11 @@ impl Writer {
         (count, sum): (u64, u64),
     ) {
         for (le, below) in buckets {
-            self.put("_bucket", labels, Some(&le), Value::Count(below));
+            self.put("_bucket", labels, Some(&le), Count(below));
         }
-        self.put("_bucket", labels, Some("+Inf"), Value::Count(count));
-        self.put("_count", labels, None, Value::Count(count));
-        self.put("_sum", labels, None, Value::Nanos(sum));
+        self.put("_bucket", labels, Some("+Inf"), Count(count));
+        self.put("_count", labels, None, Count(count));
+        self.put("_sum", labels, None, Nanos(sum));
     }
 
     fn put(&mut self, suffix: &str, labels: &Labels<'_>, le: Option<&str>, value: Value) {
@@ -616,8 +600,8 @@ impl Writer {
         out.push(' ');
         // Writing to a text does not fail.
         let _ = match value {
-            Value::Count(count) => write!(out, "{count}"),
-            Value::Nanos(ns) => write!(out, "{}", seconds(ns)),
+            Count(count) => write!(out, "{count}"),
+            Nanos(ns) => write!(out, "{}", seconds(ns)),
         };
         out.push('\n');
     }
@@ -767,11 +751,11 @@ mod tests {
 
     fn written_in(format: Format) -> String {
         let mut out = Writer::new(format);
-        out.family("a_time_seconds", Kind::Counter, "Times.");
-        out.sample(&[("export", "a\"b\\c\nd")], Value::Nanos(1_500_000_000));
-        out.family("b", Kind::Gauge, "Things.");
-        out.sample(&[], Value::Count(3));
-        out.family("c_seconds", Kind::Histogram, "More.");
+        out.family("a_time_seconds", Counter, "Times.");
+        out.sample(&[("export", "a\"b\\c\nd")], Nanos(1_500_000_000));
+        out.family("b", Gauge, "Things.");
+        out.sample(&[], Count(3));
+        out.family("c_seconds", Histogram, "More.");
         out.histogram(&[("op", "read")], [("0.5".to_owned(), 1)], (2, 1_000_000_001));
         out.end()
     }

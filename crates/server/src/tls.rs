@@ -139,11 +139,13 @@ impl Files {
     fn read(folder: &Path) -> Result<Self, TlsError> {
         let [certificate, key, authority, list] =
             [CERTIFICATE, KEY, AUTHORITY, REVOKED].map(|it| folder.join(it));
-        let chain = certificates(&certificate)?;
+        let chain = all(&certificate, TlsError::Empty)?;
         let end = valid_until(&certificate, &chain)?;
         let key = private_key(key)?;
-        let roots = if is_absent(&authority) { None } else { Some(certificates(&authority)?) };
-        let revoked = if is_absent(&list) { Vec::new() } else { revocations(&list)? };
+        let roots =
+            if is_absent(&authority) { None } else { Some(all(&authority, TlsError::Empty)?) };
+        let no_list = |path| TlsError::Unfit(path, "no list of revoked certificates in PEM".into());
+        let revoked = if is_absent(&list) { Vec::new() } else { all(&list, no_list)? };
         if roots.is_none() && !revoked.is_empty() {
             return Err(TlsError::Revoked(list));
         }
@@ -195,13 +197,11 @@ fn private_key(path: PathBuf) -> Result<PrivateKeyDer<'static>, TlsError> {
     }
 }
 
-/// The lists of revoked certificates.
-fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let file = |error| TlsError::File(path.to_owned(), error);
-    let all = CertificateRevocationListDer::pem_file_iter(path).map_err(file)?;
-    let all = all.collect::<Result<Vec<_>, _>>().map_err(file)?;
-    let none = || TlsError::Unfit(path.to_owned(), "no list of revoked certificates in PEM".into());
-    if all.is_empty() { Err(none()) } else { Ok(all) }
+/// What a file in PEM has; nothing is an error.
+fn all<T: PemObject>(path: &Path, nothing: fn(PathBuf) -> TlsError) -> Result<Vec<T>, TlsError> {
+    let read = T::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let all = read.map_err(|error| TlsError::File(path.to_owned(), error))?;
+    if all.is_empty() { Err(nothing(path.to_owned())) } else { Ok(all) }
 }
 
 /// Accepts clients whose certificates are signed by one of `roots` and not revoked by `revoked`. If there are lists,
@@ -218,13 +218,6 @@ fn verifier(
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider);
     let builder = builder.with_crls(revoked.iter().cloned()).only_check_end_entity_revocation();
     Ok(builder.build()?)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let file = |error| TlsError::File(path.to_owned(), error);
-    let all = CertificateDer::pem_file_iter(path).map_err(file)?;
-    let all = all.collect::<Result<Vec<_>, _>>().map_err(file)?;
-    if all.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(all) }
 }
 
 /// The TLS session of a connection, between its socket and the protocol.
