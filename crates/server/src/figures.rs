@@ -124,6 +124,23 @@ pub struct Figures {
     pub service: [u64; 3],
 }
 
+impl Figures {
+    /// The growth since `earlier`, a previous reading of the same figures.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let each = |of: fn(&Self) -> &[u64; 3]| {
+            std::array::from_fn(|at| of(self)[at].saturating_sub(of(earlier)[at]))
+        };
+        Self {
+            ios: each(|it| &it.ios),
+            bytes: each(|it| &it.bytes),
+            merged: each(|it| &it.merged),
+            wait: each(|it| &it.wait),
+            service: each(|it| &it.service),
+        }
+    }
+}
+
 /// The times of completed requests by stage, each for reads, writes, discards and flushes.
 ///
 /// `slot`, `policy` and `tag` are the parts of `queue`; `queue` and `device` are the parts of `total`.

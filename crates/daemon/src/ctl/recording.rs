@@ -54,27 +54,22 @@ pub fn run(
     let to_pipe = into.is_pipe();
     into.finish().map_err(|e| failed(&e))?;
     let what = if is_trace { "events" } else { "calls" };
-    if json {
-        let line = json_line(&Outcome { ended, bytes });
-        if to_pipe {
-            complain(format_args!("{}", line.trim_end()));
-        } else {
-            say(&line)?;
-        }
+    let total = if json {
+        json_line(&Outcome { ended, bytes })
     } else {
-        let total = format!(
-            "Total: {} {what} (dropped {}), {} KiB data{}",
+        format!(
+            "Total: {} {what} (dropped {}), {} KiB data{}\n",
             ended.recorded,
             ended.dropped,
             bytes.div_ceil(1024),
             reason(ended.why),
-        );
-        // With a pipe, standard output has the records.
-        if to_pipe {
-            complain(format_args!("{total}"));
-        } else {
-            say(&format!("{total}\n"))?;
-        }
+        )
+    };
+    // With a pipe, standard output has the records.
+    if to_pipe {
+        complain(format_args!("{}", total.trim_end()));
+    } else {
+        say(&total)?;
     }
     if ended.dropped > 0 {
         let remedy = if is_trace { "a larger buffer (-b)" } else { "a larger --max-bytes" };

@@ -23,7 +23,7 @@
 //! of requests. Field 11 is the sum of fields 4, 8, 15 and 17, as Linux has it since 5.0.
 
 use super::table;
-use crate::top::rates::{Of, between as rows, state_lines};
+use crate::top::rates::{Of, OfExport, between as rows, state_lines};
 use blkmq_server::control::{
     DeviceStat, ExportStat, ExportWait, Figures, FloorStat, Stages, Stat, Times, Waits,
 };
@@ -100,8 +100,8 @@ pub fn between(before: &Stat, now: &Stat) -> Rates {
     let shown = rows(before, now);
     let part = |name: &str| {
         let of = shown.iter().filter(|row| row.name == name).find_map(|row| match row.of {
-            Of::Export { share, due, .. } => Some((100.0 * share, 100.0 * due)),
-            Of::Device { .. } => None,
+            Of::Export(OfExport { share, due, .. }) => Some((100.0 * share, 100.0 * due)),
+            Of::Device(_) => None,
         });
         of.unwrap_or_default()
     };
@@ -149,20 +149,18 @@ fn failed(now: &[u64; 4], before: Option<&[u64; 4]>, seconds: f64) -> f64 {
 }
 
 fn row(kind: &'static str, name: &str, before: &Figures, now: &Figures, seconds: f64) -> Row {
-    let grown = |of: fn(&Figures) -> &[u64; 3], at: usize| {
-        of(now)[at].saturating_sub(of(before)[at]) as f64
-    };
+    let grown = now.since(before);
     let over = |part: f64, all: f64| if all > 0.0 { part / all } else { 0.0 };
     let each = |f: &dyn Fn(usize) -> f64| [f(0), f(1), f(2)];
-    let ios = |at| grown(|it| &it.ios, at);
-    let merged = |at| grown(|it| &it.merged, at);
-    let wait = |at| grown(|it| &it.wait, at);
-    let all = |at| wait(at) + grown(|it| &it.service, at);
+    let ios = |at: usize| grown.ios[at] as f64;
+    let merged = |at: usize| grown.merged[at] as f64;
+    let wait = |at: usize| grown.wait[at] as f64;
+    let all = |at: usize| wait(at) + grown.service[at] as f64;
     Row {
         kind,
         name: name.to_owned(),
         ios: each(&|at| over(ios(at), seconds)),
-        kib: each(&|at| over(grown(|it| &it.bytes, at) / 1024.0, seconds)),
+        kib: each(&|at| over(grown.bytes[at] as f64 / 1024.0, seconds)),
         merged: each(&|at| 100.0 * over(merged(at), merged(at) + ios(at))),
         await_ms: each(&|at| over(all(at) / 1e6, ios(at))),
         wait_ms: each(&|at| over(wait(at) / 1e6, ios(at))),

@@ -217,7 +217,7 @@ fn read_export(
     let mut draft = Draft::new(name.as_ref().map_or("", |(name, _)| name));
     match table.text("device", faults) {
         Some((device, at)) => match devices.iter().position(|it| *it == device) {
-            Some(number) => draft.set_device(number),
+            Some(number) => draft.export.disk = number,
             None => faults.add(&at, unknown_device(&device, devices)),
         },
         None if devices.len() > 1 => {
@@ -232,7 +232,7 @@ fn read_export(
     table.end(faults);
     let (_, at) = name?;
     let rules = allow.map_or_else(Vec::new, |(rules, allow)| {
-        draft.set_allow(allow);
+        draft.export.allow = Some(allow);
         rules
     });
     let export = draft.finish().map_err(|error| faults.add(&at, error)).ok()?;

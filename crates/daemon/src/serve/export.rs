@@ -33,7 +33,7 @@ const CACHES: [(&str, Cache); 2] =
 
 /// An export whose settings are being parsed.
 pub struct Draft {
-    export: Export,
+    pub export: Export,
     offset: u64,
     size: Option<u64>,
     /// The path of the socket for a virtual machine, if there is one.
@@ -104,16 +104,6 @@ impl Draft {
             }
             _ => Err(UsageError::new(format!("no such setting; accepted: {}", accepted()))),
         }
-    }
-
-    /// Sets the device, counted from 0.
-    pub fn set_device(&mut self, at: usize) {
-        self.export.disk = at;
-    }
-
-    /// Sets the access rules.
-    pub fn set_allow(&mut self, allow: Allow) {
-        self.export.allow = Some(allow);
     }
 
     /// # Errors

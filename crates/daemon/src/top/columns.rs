@@ -7,7 +7,7 @@
 //! The tests include runs in virtual time, for all figures shown to operators: every value is derived from the load by
 //! hand, or from the client's own list of latencies.
 
-use super::rates::{Kind, Of, Row, part};
+use super::rates::{Of, OfDevice, OfExport, Row, part};
 use serde_json::{Map, Value as Json, json};
 
 /// A value of a column.
@@ -65,18 +65,18 @@ pub const COLUMNS: &[Column] = &[
     column("%drqm", 47, |row| merged(row, DISCARD)),
     column("d_await", 44, |row| wait(row, DISCARD)),
     column("dareq-sz", 45, |row| size(row, DISCARD)),
-    column("f/s", 32, |row| flushes(row).0),
-    column("f_await", 33, |row| flushes(row).1),
+    column("f/s", 32, |row| of_device(row, |it| per_second(row, it.flushes as f64))),
+    column("f_await", 33, |row| of_device(row, flush_time)),
     column("aqu-sz", 9, depth),
-    column("%util", 11, util),
+    column("%util", 11, |row| of_device(row, |it| util(row, it))),
     column("state", 5, state),
-    column("err/s", 12, errors),
-    column("share%", 6, |row| shares(row).0),
-    column("due%", 7, |row| shares(row).1),
-    column("bytes%", 34, bytes),
-    column("short%", 30, short),
-    column("weight", 31, weight),
-    column("conn", 17, connections),
+    column("err/s", 12, |row| per_second(row, row.errors as f64)),
+    column("share%", 6, |row| of_export(row, |it| Value::Number(100.0 * it.share))),
+    column("due%", 7, |row| of_export(row, |it| Value::Number(100.0 * it.due))),
+    column("bytes%", 34, |row| of_export(row, |it| Value::Number(100.0 * it.bytes))),
+    column("short%", 30, |row| of_export(row, |it| short(row, it))),
+    column("weight", 31, |row| of_export(row, |it| Value::Count(it.weight.into()))),
+    column("conn", 17, |row| of_export(row, |it| Value::Count(it.connections as u64))),
     column("flight", 15, |row| Value::Count(row.held.in_flight)),
     column("waiting", 16, |row| Value::Count(row.held.waiting)),
     column("oldest", 8, |row| Value::Millis(row.held.oldest as f64 / 1e6)),
@@ -89,7 +89,7 @@ pub const COLUMNS: &[Column] = &[
     column("t_p50", 19, |row| quantile(row, TOTAL, 0.5)),
     column("t_p99", 18, |row| quantile(row, TOTAL, 0.99)),
     column("t_p99.9", 20, |row| quantile(row, TOTAL, 0.999)),
-    column("scheduler", 21, scheduler),
+    column("scheduler", 21, |row| of_device(row, |it| Value::Word(it.scheduler.clone()))),
 ];
 
 const fn column(name: &'static str, rank: u8, value: fn(&Row) -> Value) -> Column {
@@ -97,14 +97,6 @@ const fn column(name: &'static str, rank: u8, value: fn(&Row) -> Value) -> Colum
 }
 
 impl Column {
-    fn value(&self, row: &Row) -> Value {
-        (self.value)(row)
-    }
-
-    fn rank(&self) -> u8 {
-        self.rank
-    }
-
     /// The width in characters, including the gap before the column.
     fn width(&self) -> usize {
         let word = match self.name {
@@ -150,13 +142,13 @@ impl Value {
 /// Formats a row as JSON with the names of the columns as keys.
 pub fn json(row: &Row) -> Json {
     let mut all = Map::new();
-    let kind = if row.kind == Kind::Device { "device" } else { "export" };
+    let kind = if row.is_export() { "export" } else { "device" };
     all.insert("kind".to_owned(), kind.into());
     all.insert("name".to_owned(), row.name.as_str().into());
     all.insert("device".to_owned(), row.device.into());
     all.insert("why".to_owned(), row.condition.why.as_str().into());
     for column in COLUMNS {
-        let value = match column.value(row) {
+        let value = match (column.value)(row) {
             Value::Millis(number) | Value::Number(number) => json!(number),
             Value::Count(count) => json!(count),
             Value::Word(word) => json!(word),
@@ -197,35 +189,32 @@ fn size(row: &Row, at: usize) -> Value {
     Value::Number(part(row.figures.bytes[at], row.figures.ios[at]) / 1024.0)
 }
 
-/// The device's flushes per second, and the milliseconds of each.
-fn flushes(row: &Row) -> (Value, Value) {
-    match row.of {
-        Of::Device { flushes, flush_time, .. } => {
-            (per_second(row, flushes as f64), Value::Number(part(flush_time, flushes) / 1e6))
-        }
-        Of::Export { .. } => (Value::None, Value::None),
-    }
+/// A figure that only devices have.
+fn of_device(row: &Row, value: impl Fn(&OfDevice) -> Value) -> Value {
+    if let Of::Device(of) = &row.of { value(of) } else { Value::None }
+}
+
+/// A figure that only exports have.
+fn of_export(row: &Row, value: impl Fn(&OfExport) -> Value) -> Value {
+    if let Of::Export(of) = &row.of { value(of) } else { Value::None }
+}
+
+/// The milliseconds of each flush.
+fn flush_time(of: &OfDevice) -> Value {
+    Value::Number(part(of.flush_time, of.flushes) / 1e6)
 }
 
 fn depth(row: &Row) -> Value {
-    let of_flushes = if let Of::Device { flush_time, .. } = row.of { flush_time } else { 0 };
+    let of_flushes = if let Of::Device(of) = &row.of { of.flush_time } else { 0 };
     let times = row.figures.wait.iter().chain(&row.figures.service).sum::<u64>() + of_flushes;
     per_second(row, times as f64 / 1e9)
 }
 
-fn util(row: &Row) -> Value {
-    match row.of {
-        Of::Device { busy, .. } if row.seconds > 0.0 => {
-            Value::Number((100.0 * busy as f64 / 1e9 / row.seconds).min(100.0))
-        }
-        _ => Value::None,
-    }
-}
-
-fn shares(row: &Row) -> (Value, Value) {
-    match row.of {
-        Of::Export { share, due, .. } => (Value::Number(100.0 * share), Value::Number(100.0 * due)),
-        Of::Device { .. } => (Value::None, Value::None),
+fn util(row: &Row, of: &OfDevice) -> Value {
+    if row.seconds > 0.0 {
+        Value::Number((100.0 * of.busy as f64 / 1e9 / row.seconds).min(100.0))
+    } else {
+        Value::None
     }
 }
 
@@ -233,48 +222,9 @@ fn state(row: &Row) -> Value {
     Value::Word(row.condition.state.name().to_owned())
 }
 
-/// The number of failed requests.
-fn errors(row: &Row) -> Value {
-    per_second(row, row.errors as f64)
-}
-
-/// The share of the device's bytes.
-fn bytes(row: &Row) -> Value {
-    match row.of {
-        Of::Export { bytes, .. } => Value::Number(100.0 * bytes),
-        Of::Device { .. } => Value::None,
-    }
-}
-
 /// The part of its floor that an export did not get.
-fn short(row: &Row) -> Value {
-    match row.of {
-        Of::Export { short, .. } if row.seconds > 0.0 => {
-            Value::Number(short as f64 / 1e7 / row.seconds)
-        }
-        Of::Export { .. } | Of::Device { .. } => Value::None,
-    }
-}
-
-fn weight(row: &Row) -> Value {
-    match row.of {
-        Of::Export { weight, .. } => Value::Count(weight.into()),
-        Of::Device { .. } => Value::None,
-    }
-}
-
-fn connections(row: &Row) -> Value {
-    match row.of {
-        Of::Export { connections, .. } => Value::Count(connections as u64),
-        Of::Device { .. } => Value::None,
-    }
-}
-
-fn scheduler(row: &Row) -> Value {
-    match &row.of {
-        Of::Device { scheduler, .. } => Value::Word(scheduler.clone()),
-        Of::Export { .. } => Value::None,
-    }
+fn short(row: &Row, of: &OfExport) -> Value {
+    if row.seconds > 0.0 { Value::Number(of.short as f64 / 1e7 / row.seconds) } else { Value::None }
 }
 
 fn quantile(row: &Row, stage: usize, q: f64) -> Value {
@@ -341,7 +291,7 @@ impl View {
             return (first..COLUMNS.len()).take_while(&mut fits).collect();
         }
         let mut by_rank: Places = (0..COLUMNS.len()).collect();
-        by_rank.sort_unstable_by_key(|at| COLUMNS[*at].rank());
+        by_rank.sort_unstable_by_key(|at| COLUMNS[*at].rank);
         let mut chosen: Places = by_rank.into_iter().filter(&mut fits).collect();
         chosen.sort_unstable();
         chosen
@@ -358,7 +308,7 @@ impl View {
         let line = |row: &&Row| {
             let mut line = name(row);
             for column in &columns {
-                let text = column.value(row).text();
+                let text = (column.value)(row).text();
                 line.push_str(&format!("{text:>width$}", width = column.width()));
             }
             line
@@ -370,11 +320,10 @@ impl View {
     fn ordered<'a>(&self, rows: &'a [Row]) -> Vec<&'a Row> {
         let mut all: Vec<&Row> = rows.iter().collect();
         let Some(column) = self.sorted.map(|at| &COLUMNS[at]) else { return all };
-        let exports = |row: &&Row| row.kind == Kind::Export;
-        for group in all.chunk_by_mut(|_, next| exports(next)) {
-            let skip = usize::from(group.first().is_some_and(|row| !exports(row)));
+        for group in all.chunk_by_mut(|_, next| next.is_export()) {
+            let skip = usize::from(group.first().is_some_and(|row| !row.is_export()));
             group[skip..].sort_by(|a, b| {
-                let (a, b) = (column.value(a).weight(), column.value(b).weight());
+                let (a, b) = ((column.value)(a).weight(), (column.value)(b).weight());
                 if self.reversed { a.total_cmp(&b) } else { b.total_cmp(&a) }
             });
         }
@@ -384,7 +333,7 @@ impl View {
 
 /// The name, shortened if necessary; exports are indented below their device.
 fn name(row: &Row) -> String {
-    let indent = if row.kind == Kind::Export { "  " } else { "" };
+    let indent = if row.is_export() { "  " } else { "" };
     let plain = |c: char| if c.is_control() { '?' } else { c };
     let name: String = indent.chars().chain(row.name.chars().map(plain)).collect();
     let name = if name.trim().is_empty() { "  (unnamed)".to_owned() } else { name };

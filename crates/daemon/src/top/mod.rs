@@ -508,9 +508,7 @@ const GRACE: Duration = Duration::from_secs(1);
 ///
 /// Normally the main thread polls a flag and ends cleanly. It may be stuck: crossterm loops for ever on a terminal that
 /// has hung up, and output to a stopped terminal (Ctrl-S) blocks. Then the threads of this file end the program.
-struct Ending {
-    due: Arc<AtomicBool>,
-}
+struct Ending(Arc<AtomicBool>);
 
 impl Ending {
     /// Watches signals, and the terminal at standard input, until the program ends.
@@ -522,13 +520,13 @@ impl Ending {
         let (told, signals) = (Arc::clone(&due), Signals::new([SIGTERM, SIGHUP])?);
         Builder::new().name("signals".into()).spawn(move || end_on(signals, &told))?;
         Builder::new().name("terminal".into()).spawn(end_with_terminal)?;
-        Ok(Self { due })
+        Ok(Self(due))
     }
 
     /// Returns whether a signal has asked for the end.
     fn is_due(&self) -> bool {
         // Relaxed: no other data is published with the flag.
-        self.due.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed)
     }
 }
 

@@ -10,17 +10,9 @@ use std::collections::BTreeMap;
 /// The reads and writes among the operations of [`Stages`].
 const READS_AND_WRITES: usize = 2;
 
-/// The subject of a row.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    Device,
-    Export,
-}
-
 /// The growth of a device's or export's counts in an interval, and its state at the end.
 #[derive(Clone, Debug)]
 pub struct Row {
-    pub kind: Kind,
     pub name: String,
     /// The number of the device, counted from 1.
     pub device: usize,
@@ -41,25 +33,37 @@ pub struct Row {
 /// The figures of one kind of row.
 #[derive(Clone, Debug)]
 pub enum Of {
-    Device {
-        scheduler: String,
-        flushes: u64,
-        flush_time: u64,
-        busy: u64,
-    },
-    Export {
-        weight: u32,
-        connections: usize,
-        /// Nanoseconds for which the floor was not kept.
-        short: u64,
-        /// The device time charged, in nanoseconds.
-        charged: u64,
-        /// The share of the device's time, the share due by weight among exports with requests, and the share of the
-        /// bytes.
-        share: f64,
-        due: f64,
-        bytes: f64,
-    },
+    Device(OfDevice),
+    Export(OfExport),
+}
+
+#[derive(Clone, Debug)]
+pub struct OfDevice {
+    pub scheduler: String,
+    pub flushes: u64,
+    pub flush_time: u64,
+    pub busy: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct OfExport {
+    pub weight: u32,
+    pub connections: usize,
+    /// Nanoseconds for which the floor was not kept.
+    pub short: u64,
+    /// The device time charged, in nanoseconds.
+    pub charged: u64,
+    /// The share of the device's time, the share due by weight among exports with requests, and the share of the
+    /// bytes.
+    pub share: f64,
+    pub due: f64,
+    pub bytes: f64,
+}
+
+impl Row {
+    pub fn is_export(&self) -> bool {
+        matches!(self.of, Of::Export(_))
+    }
 }
 
 /// The rows of the interval between two counts: each device, followed by its exports. Exports that did not exist at the
@@ -81,18 +85,17 @@ pub fn between(before: &Stat, now: &Stat) -> Vec<Row> {
 
 fn device(number: usize, now: &DeviceStat, before: &DeviceStat, seconds: f64) -> Row {
     Row {
-        kind: Kind::Device,
         name: now.name.clone(),
         device: number,
         seconds,
-        figures: grown(&now.figures, &before.figures),
+        figures: now.figures.since(&before.figures),
         times: times(&now.stages, &before.stages),
-        of: Of::Device {
+        of: Of::Device(OfDevice {
             scheduler: now.scheduler.clone(),
             flushes: now.flushes.saturating_sub(before.flushes),
             flush_time: now.flush_time.saturating_sub(before.flush_time),
             busy: now.busy_time.saturating_sub(before.busy_time),
-        },
+        }),
         held: Held {
             in_flight: now.in_flight.iter().sum(),
             waiting: now.waiting,
@@ -105,44 +108,29 @@ fn device(number: usize, now: &DeviceStat, before: &DeviceStat, seconds: f64) ->
 }
 
 fn export(now: &ExportStat, before: &ExportStat, seconds: f64) -> Row {
-    let (weight, connections) = (now.weight, now.connections);
     Row {
-        kind: Kind::Export,
         name: now.name.clone(),
         device: now.device,
         seconds,
-        figures: grown(&now.figures, &before.figures),
+        figures: now.figures.since(&before.figures),
         times: times(&now.stages, &before.stages),
         held: now.held,
         errors: failed(&now.errors, &before.errors),
         condition: now.condition.clone(),
-        of: Of::Export {
-            weight,
-            connections,
+        of: Of::Export(OfExport {
+            weight: now.weight,
+            connections: now.connections,
             short: now.short_time.saturating_sub(before.short_time),
             charged: now.charged.saturating_sub(before.charged),
             share: 0.0,
             due: 0.0,
             bytes: 0.0,
-        },
+        }),
     }
 }
 
 fn failed(now: &[u64; 4], before: &[u64; 4]) -> u64 {
     now.iter().sum::<u64>().saturating_sub(before.iter().sum())
-}
-
-fn grown(now: &Figures, before: &Figures) -> Figures {
-    let each = |now: &[u64; 3], before: &[u64; 3]| {
-        std::array::from_fn(|at| now[at].saturating_sub(before[at]))
-    };
-    Figures {
-        ios: each(&now.ios, &before.ios),
-        bytes: each(&now.bytes, &before.bytes),
-        merged: each(&now.merged, &before.merged),
-        wait: each(&now.wait, &before.wait),
-        service: each(&now.service, &before.service),
-    }
 }
 
 fn times(now: &Stages, before: &Stages) -> [Times; 3] {
@@ -172,20 +160,20 @@ fn divide(exports: &mut [Row]) {
     let moved = |row: &Row| row.figures.bytes.iter().sum::<u64>();
     // The device time used, and the weight if the export has requests.
     let claim = |row: &Row| match row.of {
-        Of::Export { charged, weight, .. } => {
+        Of::Export(OfExport { charged, weight, .. }) => {
             let asks = charged > 0 || row.held.in_flight + row.held.waiting > 0;
             (charged, if asks { u64::from(weight) } else { 0 })
         }
-        Of::Device { .. } => (0, 0),
+        Of::Device(_) => (0, 0),
     };
     let bytes_of_all: u64 = exports.iter().map(moved).sum();
     let claims = exports.iter().map(claim);
     let (time, weights) = claims.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     for row in exports {
         let (own, (had, weight)) = (moved(row), claim(row));
-        if let Of::Export { share, due, bytes, .. } = &mut row.of {
-            (*share, *due) = (part(had, time), part(weight, weights));
-            *bytes = part(own, bytes_of_all);
+        if let Of::Export(of) = &mut row.of {
+            (of.share, of.due) = (part(had, time), part(weight, weights));
+            of.bytes = part(own, bytes_of_all);
         }
     }
 }
@@ -219,7 +207,7 @@ pub fn state_lines(before: &Stat, now: &Stat) -> Vec<StateLine> {
         let old = before.exports.iter().find(|old| old.name == one.name);
         let mut parts = promised(&one.goals, &one.floor);
         if let Some(old) = old.filter(|_| seconds > 0.0) {
-            parts.extend(ceilings(&one.max, &growth(one, old), seconds));
+            parts.extend(ceilings(&one.max, &one.figures.since(&old.figures), seconds));
         }
         if !parts.is_empty() {
             let text = format!("{}: {}", named(&one.name), parts.join("; "));
@@ -254,19 +242,6 @@ fn goal(goal: &GoalStat) -> String {
         text += &format!(" at {}, missed in {missed} of {windows} windows", time(*p99));
     }
     text
-}
-
-/// The growth of an export's figures.
-fn growth(now: &ExportStat, before: &ExportStat) -> Figures {
-    let each = |of: fn(&Figures) -> &[u64; 3]| {
-        std::array::from_fn(|at| of(&now.figures)[at].saturating_sub(of(&before.figures)[at]))
-    };
-    Figures {
-        ios: each(|it| &it.ios),
-        bytes: each(|it| &it.bytes),
-        merged: each(|it| &it.merged),
-        ..Figures::default()
-    }
 }
 
 /// The use of each ceiling that is set.
@@ -382,8 +357,8 @@ pub mod tests {
         let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["disk", "gold", "rest"]);
         let of = |at: usize| match rows[at].of {
-            Of::Export { share, due, .. } => (share, due),
-            Of::Device { .. } => panic!("an export"),
+            Of::Export(OfExport { share, due, .. }) => (share, due),
+            Of::Device(_) => panic!("an export"),
         };
         assert_eq!((of(1), of(2)), ((1.0, 1.0), (0.0, 0.0)));
         assert_eq!(rows[1].times[0].quantile(0.99), Some(1_000_000));
