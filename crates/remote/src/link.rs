@@ -186,7 +186,7 @@ impl Link {
     fn greet(&mut self, greeting: Box<Greeting>, until: Instant) -> Result<State, OpenError> {
         match greeting.step()? {
             Greeted::Waiting(greeting) => {
-                change(&self.epoll, greeting.stream().as_fd(), greeting.wants_write())?;
+                change(&self.epoll, greeting.stream.as_fd(), greeting.wants_write())?;
                 Ok(State::Greeting { greeting, until })
             }
             Greeted::Agreed(welcome) => {

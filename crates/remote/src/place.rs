@@ -247,7 +247,7 @@ impl Flight {
         }
         let rq = place.memory.request()?;
         let (command, _, span) = command(rq);
-        let (length, offset, losses) = (span.length, span.offset, place.suspicion.losses());
+        let (length, offset, losses) = (span.length, span.offset, place.suspicion.losses);
         let text = format!("{command:?} of {length} bytes at {offset}, {losses} connections");
         self.unsent.retain(|unsent| *unsent != at);
         self.held.retain(|held| *held != at);
@@ -389,10 +389,6 @@ impl Suspicion {
         }
         self.losses = self.losses.saturating_add(1);
         self.alone = self.alone.saturating_add(cause as u8);
-    }
-
-    fn losses(self) -> u8 {
-        self.losses
     }
 
     fn is_suspect(self) -> bool {

@@ -149,7 +149,7 @@ impl Target {
                 Greeted::Waiting(waiting) => greeting = waiting,
             }
             let room = if greeting.wants_write() { PollFlags::OUT } else { PollFlags::empty() };
-            wait(greeting.stream().as_fd(), PollFlags::IN | room, patience)?;
+            wait(greeting.stream.as_fd(), PollFlags::IN | room, patience)?;
         }
     }
 }
@@ -290,7 +290,7 @@ const BUFFER: usize = (64 << 10) + 64;
 /// A handshake in progress.
 #[derive(Debug)]
 pub(crate) struct Greeting {
-    stream: Stream,
+    pub(crate) stream: Stream,
     handshake: Handshake,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
@@ -348,10 +348,6 @@ impl Greeting {
     /// Returns whether bytes wait for room in the socket.
     pub(crate) fn wants_write(&self) -> bool {
         self.sent < self.output.len()
-    }
-
-    pub(crate) fn stream(&self) -> &Stream {
-        &self.stream
     }
 
     /// Continues as far as possible without waiting.

@@ -54,28 +54,16 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Tls,
-        Self::Server,
-        Self::Export,
-        Self::Revoked,
-        Self::Unknown,
-        Self::TooMany,
-        Self::Protocol,
+    /// All reasons, with their labels in metrics.
+    pub(crate) const ALL: [(Self, &'static str); 7] = [
+        (Self::Tls, "tls"),
+        (Self::Server, "server-allow"),
+        (Self::Export, "export-allow"),
+        (Self::Revoked, "revoked"),
+        (Self::Unknown, "unknown-export"),
+        (Self::TooMany, "too-many"),
+        (Self::Protocol, "protocol"),
     ];
-
-    /// The label in metrics.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Tls => "tls",
-            Self::Server => "server-allow",
-            Self::Export => "export-allow",
-            Self::Revoked => "revoked",
-            Self::Unknown => "unknown-export",
-            Self::TooMany => "too-many",
-            Self::Protocol => "protocol",
-        }
-    }
 }
 
 /// The refusals of a server, by reason. Workers share it, and access it only when a client is refused.
@@ -174,7 +162,7 @@ mod tests {
             refusals.add(reason, |before| lines.push((reason, before)));
         }
         assert_eq!(lines, [(Reason::Export, 0), (Reason::Protocol, 0)]);
-        let counts = Reason::ALL.map(|reason| refusals.count(reason));
+        let counts = Reason::ALL.map(|(reason, _)| refusals.count(reason));
         assert_eq!(counts, [0, 0, 3, 0, 0, 0, 1]);
     }
 

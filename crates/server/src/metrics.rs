@@ -312,7 +312,7 @@ struct Access {
 
 impl Access {
     fn of(shared: &Shared) -> Self {
-        let refused = |reason: Reason| (reason.label(), shared.refusals.count(reason));
+        let refused = |(reason, label)| (label, shared.refusals.count(reason));
         let is_proved = |(name, _): &(String, usize)| !name.starts_with("net:");
         Self {
             refused: Reason::ALL.map(refused).to_vec(),

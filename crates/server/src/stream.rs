@@ -126,7 +126,7 @@ impl Stream {
 
     /// Returns whether TLS has decrypted bytes, for which the socket has no event.
     pub(crate) fn has_more(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.has_more())
+        self.tls.as_ref().is_some_and(|tls| tls.has_more)
     }
 
     /// Returns whether bytes wait in TLS for the socket.
@@ -136,7 +136,7 @@ impl Stream {
 
     /// Returns the number of encrypted bytes that the socket has accepted; 0 without TLS.
     pub(crate) fn sent_by_tls(&self) -> u64 {
-        self.tls.as_ref().map_or(0, |tls| tls.sent())
+        self.tls.as_ref().map_or(0, |tls| tls.sent)
     }
 
     /// Reads into the buffers in order. Returns 0 at the end of the stream.

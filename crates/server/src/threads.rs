@@ -106,29 +106,52 @@ pub(crate) enum Message {
     Stop,
 }
 
+#[derive(Debug)]
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    pub(crate) fn ring(&self) {
+        // A counter at its maximum wakes the loop as well.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Silences the bell until it is rung again.
+    pub(crate) fn quiet(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// A mutex around a list, and an eventfd that the worker watches. It is used once for each connection, but never for an
 /// I/O.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     messages: Mutex<Vec<Message>>,
-    bell: OwnedFd,
+    bell: Bell,
 }
 
 impl Inbox {
     pub(crate) fn new() -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { messages: Mutex::default(), bell })
+        Ok(Self { messages: Mutex::default(), bell: Bell::new()? })
     }
 
     pub(crate) fn send(&self, message: Message) {
         locked(&self.messages).push(message);
-        // A counter at its maximum wakes the worker as well.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        self.bell.ring();
     }
 
     /// All messages, oldest first.
     pub(crate) fn take(&self) -> Vec<Message> {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        self.bell.quiet();
         std::mem::take(&mut *locked(&self.messages))
     }
 }
@@ -182,15 +205,11 @@ impl Acceptor {
                 return Ok(());
             }
             for at in (0..self.listeners.len()).filter(|at| ready[at + 1]) {
-                self.accept_a_row(at);
-            }
-        }
-    }
-
-    fn accept_a_row(&mut self, listener: usize) {
-        for _ in 0..IN_A_ROW {
-            if !self.accept(listener) {
-                return;
+                for _ in 0..IN_A_ROW {
+                    if !self.accept(at) {
+                        break;
+                    }
+                }
             }
         }
     }

@@ -225,26 +225,18 @@ fn verifier(
 pub(crate) struct Session {
     session: ServerConnection,
     /// Whether decrypted bytes are buffered, for which the socket has no event.
-    has_more: bool,
+    pub(crate) has_more: bool,
     /// The number of encrypted bytes that the socket has accepted.
-    sent: u64,
+    pub(crate) sent: u64,
 }
 
 impl Session {
-    pub(crate) fn has_more(&self) -> bool {
-        self.has_more
-    }
-
     /// The names in the verified certificate of the client; `None` before verification, or if it has shown none.
     pub(crate) fn names(&self) -> Option<Names> {
         if self.session.is_handshaking() {
             return None;
         }
         Some(names(self.session.peer_certificates()?.first()?))
-    }
-
-    pub(crate) fn sent(&self) -> u64 {
-        self.sent
     }
 
     /// Returns whether bytes wait for the socket.

@@ -335,7 +335,7 @@ impl Handshake {
         out.put_u32(flags.to_wire());
         let sent = if has_replies {
             Some(self.session.begin(out))
-        } else if self.session.plan().tls == Tls::Required {
+        } else if self.session.plan.tls == Tls::Required {
             None
         } else {
             self.session.ask_by_name(out)
@@ -348,7 +348,7 @@ impl Handshake {
     }
 
     fn reply(&mut self, option: OptionCode, rest: &mut &[u8], out: &mut Vec<u8>) -> Flow {
-        let answer = match Answer::read(option, rest, self.session.plan().limits.option_data) {
+        let answer = match Answer::read(option, rest, self.session.plan.limits.option_data) {
             Ok(Some(answer)) => answer,
             Ok(None) => return Break(Next::NeedMore),
             Err(broken) => return Break(Next::Close(broken)),
@@ -374,8 +374,9 @@ impl Handshake {
         };
         *rest = fields.rest();
         let flags = TransmissionFlags::from_wire(flags);
-        let details = Details { size, flags, ..Details::default() };
-        Break(Next::Go(self.session.agreed_by_name(details)))
+        // Facts that preceded a refusal of GO are void.
+        self.session.details = Details { size, flags, ..Details::default() };
+        Break(Next::Go(self.session.agreed()))
     }
 }
 
@@ -410,10 +411,6 @@ impl Session {
             details: Details::default(),
             has_size: false,
         }
-    }
-
-    fn plan(&self) -> &Plan {
-        &self.plan
     }
 
     /// Sends the first option to a server that replies to options.
@@ -572,12 +569,6 @@ impl Session {
                 Step::End(Next::Close(BrokenHandshake::Refused(refused)))
             }
         }
-    }
-
-    /// The agreement with a server that sent these facts by EXPORT_NAME. Facts that preceded a refusal of GO are void.
-    fn agreed_by_name(&mut self, details: Details) -> Agreed {
-        self.details = details;
-        self.agreed()
     }
 
     fn agreed(&mut self) -> Agreed {

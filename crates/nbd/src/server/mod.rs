@@ -199,7 +199,7 @@ impl Handshake {
     /// export; otherwise 0.
     #[must_use]
     pub fn options_after_list(&self) -> u32 {
-        if self.session.listed() > 0 { self.options } else { 0 }
+        if self.session.listed > 0 { self.options } else { 0 }
     }
 
     /// Appends the 18 bytes that a server sends first.
@@ -297,8 +297,8 @@ impl Handshake {
             return Break(Next::Close(Closing::NoOption(magic)));
         }
         self.options += 1;
-        let limits = &self.session.config().limits;
-        let listed = self.session.listed().saturating_mul(limits.options_listed);
+        let limits = &self.session.config.limits;
+        let listed = self.session.listed.saturating_mul(limits.options_listed);
         if self.options > limits.options.saturating_add(listed) {
             return Break(Next::Close(Closing::TooManyOptions));
         }
@@ -379,15 +379,6 @@ impl Session {
             lists: 0,
             listed: 0,
         }
-    }
-
-    fn config(&self) -> &Config {
-        &self.config
-    }
-
-    /// The number of exports listed to the client.
-    fn listed(&self) -> u32 {
-        self.listed
     }
 
     fn begin(&mut self, client: ClientFlags) -> Result<(), Closing> {
@@ -527,16 +518,18 @@ impl Session {
         let export = asked.exports.find(request.name).ok_or(UNKNOWN)?;
         let terms = self.terms(request.name, &export);
         let asked_block_sizes = request.wants(InfoType::BlockSize);
-        let mut infos = Infos { out, option: asked.option };
-        infos.export(&terms);
+        let mut put = |info, data: &[u8]| put_info(out, asked.option, info, data);
+        put(InfoType::Export, &size_and_flags(&terms));
         if request.wants(InfoType::Name) {
-            infos.name(&export.name);
+            put(InfoType::Name, shown(&export.name));
         }
         if request.wants(InfoType::Description) && !export.description.is_empty() {
-            infos.description(&export.description);
+            put(InfoType::Description, shown(&export.description));
         }
         if asked_block_sizes {
-            infos.block_sizes(&terms);
+            let blocks = terms.blocks;
+            let sizes = [blocks.min(), blocks.preferred(), blocks.max_payload()];
+            put(InfoType::BlockSize, sizes.map(u32::to_be_bytes).as_flattened());
         }
         put_ack(out, asked.option);
         let goes = asked.option == OptionCode::Go;
@@ -559,7 +552,9 @@ impl Session {
         };
         let terms = self.terms(name, &export);
         let without = self.client.contains(ClientFlags::NO_ZEROES);
-        put_export_name(out, &terms, if without { 0 } else { EXPORT_NAME_ZEROES });
+        // The answer has no header: size, flags, and zeroes unless they are left out.
+        out.put(&size_and_flags(&terms));
+        out.resize(out.len() + if without { 0 } else { EXPORT_NAME_ZEROES }, 0);
         Next::Go(self.negotiated(name, terms, false))
     }
 
@@ -744,45 +739,15 @@ fn put_context(out: &mut Vec<u8>, option: OptionCode, id: u32, name: &str) {
     reply(out, option.to_wire(), ReplyCode::MetaContext.to_wire(), &parts);
 }
 
-/// Facts about an export, as replies to INFO or GO.
-struct Infos<'a> {
-    out: &'a mut Vec<u8>,
-    option: OptionCode,
+/// A fact about an export, as a reply to INFO or GO.
+fn put_info(out: &mut Vec<u8>, option: OptionCode, info: InfoType, data: &[u8]) {
+    let parts = [&info.to_wire().to_be_bytes()[..], data];
+    reply(out, option.to_wire(), ReplyCode::Info.to_wire(), &parts);
 }
 
-impl Infos<'_> {
-    fn info(&mut self, info: InfoType, data: &[u8]) {
-        let parts = [&info.to_wire().to_be_bytes()[..], data];
-        reply(self.out, self.option.to_wire(), ReplyCode::Info.to_wire(), &parts);
-    }
-
-    fn export(&mut self, terms: &Terms) {
-        let mut data = Vec::with_capacity(10);
-        data.put_u64(terms.size);
-        data.put_u16(terms.flags.to_wire());
-        self.info(InfoType::Export, &data);
-    }
-
-    fn name(&mut self, name: &str) {
-        self.info(InfoType::Name, shown(name));
-    }
-
-    fn description(&mut self, description: &str) {
-        self.info(InfoType::Description, shown(description));
-    }
-
-    fn block_sizes(&mut self, terms: &Terms) {
-        let blocks = terms.blocks;
-        let sizes = [blocks.min(), blocks.preferred(), blocks.max_payload()];
-        self.info(InfoType::BlockSize, sizes.map(u32::to_be_bytes).as_flattened());
-    }
-}
-
-/// The answer to EXPORT_NAME, which has no header: size, flags, and zeroes unless they are left out.
-fn put_export_name(out: &mut Vec<u8>, terms: &Terms, zeroes: usize) {
-    out.put_u64(terms.size);
-    out.put_u16(terms.flags.to_wire());
-    out.resize(out.len() + zeroes, 0);
+fn size_and_flags(terms: &Terms) -> Vec<u8> {
+    let flags = terms.flags.to_wire().to_be_bytes();
+    [&terms.size.to_be_bytes()[..], &flags].concat()
 }
 
 #[cfg(test)]

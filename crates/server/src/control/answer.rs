@@ -11,8 +11,8 @@ use crate::clients::Which;
 use crate::disk::Disk;
 use crate::export::{Cache, Served};
 use crate::figures::{
-    Bounded, Condition, Counting, DeviceStat, ExportStat, Figures, FloorStat, Held, Stages, Stat,
-    Times, bounded, goals,
+    Condition, Counting, DeviceStat, ExportStat, Figures, FloorStat, Held, Stages, Stat, Times,
+    bounded, goals,
 };
 use crate::listener::{Rights, listen_on};
 use crate::log::Rarely;
@@ -645,10 +645,7 @@ impl DeviceStat {
             in_flight: [times.reads_in_flight, times.others_in_flight],
             busy_time: times.busy,
             waiting: times.waiting,
-            oldest: 0,
-            kept: 0,
-            bounded: Bounded::new(),
-            condition: Condition::default(),
+            ..Self::default()
         }
     }
 }

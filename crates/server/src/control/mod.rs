@@ -246,13 +246,18 @@ pub enum CallError {
 /// # Errors
 /// If no server answers, or the answer cannot be parsed.
 pub fn call(socket: &Path, request: &Request) -> Result<Answer, CallError> {
-    let mut stream = UnixStream::connect(socket).map_err(CallError::Socket)?;
-    let mut line = serde_json::to_string(request).expect("requests have a form in JSON");
-    line.push('\n');
-    stream.write_all(line.as_bytes()).map_err(CallError::Socket)?;
+    let stream = asked(socket, request)?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).map_err(CallError::Socket)?;
     serde_json::from_str(&answer).map_err(CallError::Answer)
+}
+
+/// Sends a request over a new connection.
+fn asked(socket: &Path, request: &Request) -> Result<UnixStream, CallError> {
+    let mut stream = UnixStream::connect(socket).map_err(CallError::Socket)?;
+    let line = serde_json::to_string(request).expect("requests have a form in JSON") + "\n";
+    stream.write_all(line.as_bytes()).map_err(CallError::Socket)?;
+    Ok(stream)
 }
 
 /// Returns whether a change is still wanted: its client waits, its time is not over, and the server is not ending.

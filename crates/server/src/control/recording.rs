@@ -9,7 +9,7 @@
 //! many bytes of the recording. An empty frame is the last one, and is followed by a line of JSON, an [`Ended`]. A
 //! client that shuts down its writing side requests the end, and gets the remaining bytes.
 
-use super::{Answer, CallError, Request};
+use super::{Answer, CallError, Request, asked};
 use crate::worker::Shared;
 use blkmq::{Clock, GroupIndex, Instant, Nanos, PolicyObserver, Trace, TraceError};
 use blkmq_trace::elevator_log::{ElevatorLog, Log};
@@ -314,10 +314,7 @@ pub fn record(
 ) -> Result<Ended, RecordError> {
     let call = |error| RecordError::Call(CallError::Socket(error));
     let answer = |error| RecordError::Call(CallError::Answer(error));
-    let mut stream = UnixStream::connect(socket).map_err(call)?;
-    let mut line = serde_json::to_string(request).expect("requests have a form in JSON");
-    line.push('\n');
-    stream.write_all(line.as_bytes()).map_err(call)?;
+    let stream = asked(socket, request).map_err(RecordError::Call)?;
     stream.set_read_timeout(Some(LOOKS)).map_err(call)?;
     let mut from = BufReader::new(Asking { stream, ends, has_asked: false });
     let mut line = String::new();

@@ -33,15 +33,15 @@ use crate::control::{self, Answer, ExportSettings};
 use crate::listener::Listener;
 use crate::log::Rarely;
 use crate::metrics::{self, Format};
+use crate::threads::Bell;
 use crate::watch;
 use crate::worker::Shared;
 use blkmq::{Clock, Instant};
 use connection::{Connection, JSON, Method, Refusal, Reply, Request, Step};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv6Addr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
@@ -79,10 +79,21 @@ impl Http {
         guests: Arc<Guests>,
     ) -> io::Result<Self> {
         let draining = AtomicBool::new(false);
-        let site = Arc::new(Site { shared, guests, names, key: Key::new()?, draining });
+        let site = Arc::new(Site { shared, guests, names, key: Key(random()?), draining });
         let (stop, bell) = (Arc::new(AtomicBool::new(false)), Arc::new(Bell::new()?));
-        let serving =
-            Serving::new(listener, Arc::clone(&site), Arc::clone(&stop), Arc::clone(&bell));
+        let (done, changed) = mpsc::channel();
+        let serving = Serving {
+            listener,
+            site: Arc::clone(&site),
+            stop: Arc::clone(&stop),
+            bell: Arc::clone(&bell),
+            clock: Clock::start(),
+            connections: Vec::new(),
+            next: 0,
+            done,
+            changed,
+            refused: Rarely::default(),
+        };
         let thread = Builder::new().name("http".to_owned()).spawn(move || {
             if let Err(error) = serving.run() {
                 tracing::error!("HTTP has ended: {error}");
@@ -93,7 +104,7 @@ impl Http {
 
     /// The key that changes need.
     pub(crate) fn key(&self) -> &str {
-        self.site.key.text()
+        &self.site.key.0
     }
 
     /// Notes that the server accepts no more clients.
@@ -132,22 +143,6 @@ struct Serving {
 }
 
 impl Serving {
-    fn new(listener: Listener, site: Arc<Site>, stop: Arc<AtomicBool>, bell: Arc<Bell>) -> Self {
-        let (done, changed) = mpsc::channel();
-        Self {
-            listener,
-            site,
-            stop,
-            bell,
-            clock: Clock::start(),
-            connections: Vec::new(),
-            next: 0,
-            done,
-            changed,
-            refused: Rarely::default(),
-        }
-    }
-
     /// Answers requests until it is asked to stop.
     ///
     /// # Errors
@@ -275,31 +270,6 @@ impl Serving {
                 self.connections.push(connection);
             }
         }
-    }
-}
-
-#[derive(Debug)]
-struct Bell(OwnedFd);
-
-impl Bell {
-    fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
-    }
-
-    fn ring(&self) {
-        // A counter at its maximum wakes the loop as well.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-    }
-
-    /// Silences the bell until it is rung again.
-    fn quiet(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
-    }
-}
-
-impl AsFd for Bell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }
 
@@ -516,18 +486,6 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// Generates a key.
-    ///
-    /// # Errors
-    /// If the system cannot provide random numbers.
-    fn new() -> io::Result<Self> {
-        random().map(Self)
-    }
-
-    fn text(&self) -> &str {
-        &self.0
-    }
-
     /// Returns whether `text` is this key. The duration does not reveal the position of the first difference.
     fn is(&self, text: &str) -> bool {
         let different = self.0.bytes().zip(text.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
@@ -569,12 +527,12 @@ mod tests {
 
     #[test]
     fn only_the_key_is_the_key() {
-        let key = Key::new().expect("the system has random numbers");
-        assert_eq!(key.text().len(), 32);
-        assert!(key.is(key.text()));
-        let other = Key::new().expect("again");
-        let short = &key.text()[..31];
-        assert!(![other.text(), "", short].iter().any(|text| key.is(text)));
+        let key = random().map(Key).expect("the system has random numbers");
+        assert_eq!(key.0.len(), 32);
+        assert!(key.is(&key.0));
+        let other = random().map(Key).expect("again");
+        let short = &key.0[..31];
+        assert!(![other.0.as_str(), "", short].iter().any(|text| key.is(text)));
         assert_eq!(format!("{key:?}"), "Key(..)", "it is not logged by accident");
     }
 }

@@ -110,7 +110,7 @@ impl Admission {
             // Restarts the timeout: a list may be long, and the network slow. The number of options is limited.
             *began = self.clock.now();
         }
-        let missed = view.missed();
+        let missed = view.missed.into_inner();
         connection.output.bytes(answers);
         if let Some(Missed { shown, exists }) = missed {
             let (reason, why) = if exists {
@@ -240,11 +240,6 @@ impl<'a> View<'a> {
     /// The export of this name. The empty name also stands for the only export that the client may use.
     pub(super) fn get(&self, name: &str) -> Option<&'a Arc<Served>> {
         self.exports.get_of(name, |export| self.may(export))
-    }
-
-    /// The last requested name that was not found.
-    fn missed(self) -> Option<Missed> {
-        self.missed.into_inner()
     }
 }
 

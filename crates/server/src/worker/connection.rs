@@ -241,11 +241,6 @@ impl Connection {
             || self.long.is_some() && self.may_go_on(bounds)
     }
 
-    /// Returns whether it used up its last turn, and so waits in line for the next one.
-    pub(crate) fn is_greedy(&self, bounds: &Bounds) -> bool {
-        self.begun.1 >= bounds.bytes_per_turn
-    }
-
     /// The number of bytes that it has spent in `turn`.
     pub(crate) fn begun_in(&self, turn: u32) -> usize {
         if self.begun.0 == turn { self.begun.1 } else { 0 }

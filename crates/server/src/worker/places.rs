@@ -161,13 +161,8 @@ impl Turns {
     pub(super) fn line_up(&mut self, connection: &mut Connection) {
         if !connection.is_in_line {
             connection.is_in_line = true;
-            self.join(connection.key);
+            self.line.push_back(connection.key);
         }
-    }
-
-    /// Adds a connection at the end. The caller ensures that it is in the line once.
-    fn join(&mut self, key: Key) {
-        self.line.push_back(key);
     }
 
     /// Removes the next connection of this turn from the line. Returns `None` once all are served or the bytes are
@@ -335,7 +330,7 @@ mod tests {
             served.push(next.place);
             turns.spend(each);
             if again {
-                turns.join(next);
+                turns.line.push_back(next);
             }
         }
         served
@@ -346,7 +341,7 @@ mod tests {
     #[test]
     fn a_turn_ends_after_its_bytes_and_the_next_one_goes_on_there() {
         let mut turns = Turns::default();
-        (0..5).for_each(|place| turns.join(key(place)));
+        (0..5).for_each(|place| turns.line.push_back(key(place)));
         assert_eq!(turn(&mut turns, 256, true), [0]);
         assert_eq!(turn(&mut turns, 128, true), [1, 2]);
         assert_eq!(turn(&mut turns, 200, true), [3, 4]);
@@ -356,7 +351,7 @@ mod tests {
     #[test]
     fn a_connection_that_joins_waits_for_the_next_turn() {
         let mut turns = Turns::default();
-        (0..3).for_each(|place| turns.join(key(place)));
+        (0..3).for_each(|place| turns.line.push_back(key(place)));
         assert_eq!(turn(&mut turns, 0, true), [0, 1, 2], "each at most once");
         assert_eq!(turn(&mut turns, 0, false), [0, 1, 2]);
         assert!(turns.is_empty() && turn(&mut turns, 1, false).is_empty());

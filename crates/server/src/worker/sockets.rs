@@ -56,7 +56,8 @@ impl Worker {
         let bounds = self.shared.bounds;
         let Some(connection) = self.connections.get(key) else { return };
         let is_new = matches!(connection.phase, Phase::Handshake { .. });
-        let is_greedy = connection.is_in_line || connection.is_greedy(&bounds);
+        // A connection that used up its last turn waits in line for the next one.
+        let is_greedy = connection.is_in_line || connection.begun.1 >= bounds.bytes_per_turn;
         if is_greedy && !connection.is_over {
             self.turns.line_up(connection);
         }
