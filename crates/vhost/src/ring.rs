@@ -268,31 +268,9 @@ impl Ring {
         self.follow(memory, head, chain).map(|()| true)
     }
 
-    /// Reads each descriptor of a chain once.
     fn follow(&self, memory: &Memory, head: u16, chain: &mut Chain) -> Result<(), RingError> {
         chain.clear(head);
-        let mut at = head;
-        // Direct descriptors count, too, so that a cycle of pointers to tables ends.
-        for _ in 0..self.size {
-            let mut bytes = [0; DESCRIPTOR];
-            self.descriptors.read(usize::from(at) * DESCRIPTOR, &mut bytes);
-            let Descriptor { piece, flags, next } = Descriptor::parse(&bytes);
-            if flags & INDIRECT != 0 {
-                return match flags & NEXT {
-                    0 => follow_table(memory, piece, chain),
-                    _ => Err(RingError::Table),
-                };
-            }
-            chain.add(piece, flags & WRITE != 0)?;
-            if flags & NEXT == 0 {
-                return Ok(());
-            }
-            if next >= self.size {
-                return Err(RingError::Descriptor);
-            }
-            at = next;
-        }
-        Err(RingError::Endless)
+        follow(&self.descriptors, self.size.into(), head.into(), Some(memory), chain)
     }
 
     /// Answers the request whose chain begins with `head` and which wrote `written` bytes. The driver sees the answer
@@ -394,21 +372,22 @@ impl Descriptor {
     }
 }
 
-/// Reads the descriptors of a chain in an indirect table.
-fn follow_table(memory: &Memory, table: Piece, chain: &mut Chain) -> Result<(), RingError> {
-    let len = table.len as usize;
-    let count = len / DESCRIPTOR;
-    if len == 0 || !len.is_multiple_of(DESCRIPTOR) || count > MOST_DESCRIPTORS {
-        return Err(RingError::Table);
-    }
-    let span = memory.span(table.addr, len).ok_or(RingError::Table)?;
-    let mut at = 0;
+/// Reads each descriptor of a chain once, from number `at` of a table with `count` of them. An indirect table is in
+/// `memory`; it has no further one.
+fn follow(
+    table: &Span,
+    count: usize,
+    mut at: usize,
+    memory: Option<&Memory>,
+    chain: &mut Chain,
+) -> Result<(), RingError> {
     for _ in 0..count {
         let mut bytes = [0; DESCRIPTOR];
-        span.read(at * DESCRIPTOR, &mut bytes);
+        table.read(at * DESCRIPTOR, &mut bytes);
         let Descriptor { piece, flags, next } = Descriptor::parse(&bytes);
         if flags & INDIRECT != 0 {
-            return Err(RingError::Table);
+            let (Some(memory), 0) = (memory, flags & NEXT) else { return Err(RingError::Table) };
+            return follow_table(memory, piece, chain);
         }
         chain.add(piece, flags & WRITE != 0)?;
         if flags & NEXT == 0 {
@@ -420,6 +399,17 @@ fn follow_table(memory: &Memory, table: Piece, chain: &mut Chain) -> Result<(), 
         }
     }
     Err(RingError::Endless)
+}
+
+/// Reads the descriptors of a chain in an indirect table.
+fn follow_table(memory: &Memory, table: Piece, chain: &mut Chain) -> Result<(), RingError> {
+    let len = table.len as usize;
+    let count = len / DESCRIPTOR;
+    if len == 0 || !len.is_multiple_of(DESCRIPTOR) || count > MOST_DESCRIPTORS {
+        return Err(RingError::Table);
+    }
+    let span = memory.span(table.addr, len).ok_or(RingError::Table)?;
+    follow(&span, count, 0, None, chain)
 }
 
 #[cfg(test)]
