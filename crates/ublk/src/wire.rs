@@ -44,40 +44,34 @@ pub enum Control {
 }
 
 impl Control {
+    /// The direction of its buffer, its number and its name.
+    const fn facts(self) -> (u32, u32, &'static str) {
+        match self {
+            Self::GetInfo => (READ, 0x02, "GET_DEV_INFO"),
+            Self::Add => (READ_WRITE, 0x04, "ADD_DEV"),
+            Self::Delete => (READ_WRITE, 0x05, "DEL_DEV"),
+            Self::Start => (READ_WRITE, 0x06, "START_DEV"),
+            Self::Stop => (READ_WRITE, 0x07, "STOP_DEV"),
+            Self::SetParams => (READ_WRITE, 0x08, "SET_PARAMS"),
+            Self::GetParams => (READ, 0x09, "GET_PARAMS"),
+            Self::StartRecovery => (READ_WRITE, 0x10, "START_USER_RECOVERY"),
+            Self::EndRecovery => (READ_WRITE, 0x11, "END_USER_RECOVERY"),
+            Self::GetFeatures => (READ, 0x13, "GET_FEATURES"),
+            Self::UpdateSize => (READ_WRITE, 0x15, "UPDATE_SIZE"),
+        }
+    }
+
     /// The opcode in the kernel's interface.
     #[must_use]
     pub const fn opcode(self) -> u32 {
-        match self {
-            Self::GetInfo => command(READ, 32, 0x02),
-            Self::Add => command(READ_WRITE, 32, 0x04),
-            Self::Delete => command(READ_WRITE, 32, 0x05),
-            Self::Start => command(READ_WRITE, 32, 0x06),
-            Self::Stop => command(READ_WRITE, 32, 0x07),
-            Self::SetParams => command(READ_WRITE, 32, 0x08),
-            Self::GetParams => command(READ, 32, 0x09),
-            Self::StartRecovery => command(READ_WRITE, 32, 0x10),
-            Self::EndRecovery => command(READ_WRITE, 32, 0x11),
-            Self::GetFeatures => command(READ, 32, 0x13),
-            Self::UpdateSize => command(READ_WRITE, 32, 0x15),
-        }
+        let (direction, number, _) = self.facts();
+        command(direction, 32, number)
     }
 
     /// The name for messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::GetInfo => "GET_DEV_INFO",
-            Self::Add => "ADD_DEV",
-            Self::Delete => "DEL_DEV",
-            Self::Start => "START_DEV",
-            Self::Stop => "STOP_DEV",
-            Self::SetParams => "SET_PARAMS",
-            Self::GetParams => "GET_PARAMS",
-            Self::StartRecovery => "START_USER_RECOVERY",
-            Self::EndRecovery => "END_USER_RECOVERY",
-            Self::GetFeatures => "GET_FEATURES",
-            Self::UpdateSize => "UPDATE_SIZE",
-        }
+        self.facts().2
     }
 }
 
