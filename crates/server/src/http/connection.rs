@@ -15,6 +15,7 @@ use rustix::event::PollFlags;
 use rustix::net::{Shutdown, shutdown};
 use serde::Serialize;
 use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
@@ -138,7 +139,7 @@ impl Connection {
                 (self.state, self.deadline) = (State::Waiting, None);
                 Step::Asked(request)
             }
-            Err(refusal) => self.answer(refusal.into(), Method::Get, now),
+            Err(refusal) => self.answer(refusal, Method::Get, now),
         }
     }
 
@@ -153,8 +154,8 @@ impl Connection {
     pub(super) fn expire(&mut self, now: Instant) -> Step {
         match &self.state {
             State::Hearing(heard) if !heard.is_empty() => {
-                let why = Refusal::new(408, "the request took too long");
-                self.answer(why.into(), Method::Get, now)
+                let why = Reply::text(408, "the request took too long");
+                self.answer(why, Method::Get, now)
             }
             _ => Step::Over,
         }
@@ -230,33 +231,33 @@ pub(super) enum Method {
 ///
 /// # Errors
 /// The answer for an invalid or oversized request.
-fn parse(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
+fn parse(bytes: &[u8]) -> Result<Option<Request>, Reply> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS];
     let mut head = httparse::Request::new(&mut fields);
     let length = match head.parse(bytes) {
         Ok(httparse::Status::Complete(length)) if length <= HEAD => length,
         Ok(httparse::Status::Partial) if bytes.len() < HEAD => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => {
-            return Err(Refusal::new(431, "the head of the request is too long"));
+            return Err(Reply::text(431, "the head of the request is too long"));
         }
-        Err(error) => return Err(Refusal::new(400, error.to_string())),
+        Err(error) => return Err(Reply::text(400, error)),
     };
     let method = match head.method {
         Some("GET") => Method::Get,
         Some("HEAD") => Method::Head,
         Some("POST") => Method::Post,
-        _ => return Err(Refusal::new(405, "accepted: GET, HEAD, POST")),
+        _ => return Err(Reply::text(405, "accepted: GET, HEAD, POST")),
     };
     let target = head.path.unwrap_or_default();
     if !target.starts_with('/') {
-        return Err(Refusal::new(400, "the target of a request begins with /"));
+        return Err(Reply::text(400, "the target of a request begins with /"));
     }
     let fields = Fields(head.headers);
     let body = match body_length(&fields, method)? {
         more if bytes.len() < length + more => return Ok(None),
         all => bytes[length..length + all].to_vec(),
     };
-    let host = fields.one("host")?.ok_or_else(|| Refusal::new(400, "a request names its host"))?;
+    let host = fields.one("host")?.ok_or_else(|| Reply::text(400, "a request names its host"))?;
     let text = |name| fields.one(name).map(|text| text.map(str::to_owned));
     let key = fields.one("authorization")?.and_then(|it| it.strip_prefix("Bearer "));
     Ok(Some(Request {
@@ -273,13 +274,13 @@ fn parse(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
 }
 
 /// The length of the body in bytes.
-fn body_length(fields: &Fields<'_, '_>, method: Method) -> Result<usize, Refusal> {
+fn body_length(fields: &Fields<'_, '_>, method: Method) -> Result<usize, Reply> {
     if fields.one("transfer-encoding")?.is_some() {
-        return Err(Refusal::new(501, "a body has a Content-Length"));
+        return Err(Reply::text(501, "a body has a Content-Length"));
     }
     let Some(text) = fields.one("content-length")? else {
         return if method == Method::Post {
-            Err(Refusal::new(411, "a body has a Content-Length"))
+            Err(Reply::text(411, "a body has a Content-Length"))
         } else {
             Ok(0)
         };
@@ -287,8 +288,8 @@ fn body_length(fields: &Fields<'_, '_>, method: Method) -> Result<usize, Refusal
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
         Ok(length) if digits && length <= BODY => Ok(length),
-        _ if digits => Err(Refusal::new(413, format!("accepted: {} bytes", BODY))),
-        _ => Err(Refusal::new(400, "Content-Length is a number")),
+        _ if digits => Err(Reply::text(413, format_args!("accepted: {BODY} bytes"))),
+        _ => Err(Reply::text(400, "Content-Length is a number")),
     }
 }
 
@@ -300,14 +301,14 @@ impl<'b> Fields<'_, 'b> {
     }
 
     /// The value of a field that may occur once.
-    fn one(&self, name: &str) -> Result<Option<&'b str>, Refusal> {
+    fn one(&self, name: &str) -> Result<Option<&'b str>, Reply> {
         let mut all = self.named(name);
         let (first, second) = (all.next(), all.next());
         if second.is_some() {
-            return Err(Refusal::new(400, format!("{name} is there twice")));
+            return Err(Reply::text(400, format_args!("{name} is there twice")));
         }
         let text = first.map(std::str::from_utf8).transpose();
-        let text = text.map_err(|_| Refusal::new(400, format!("{name} is no text")))?;
+        let text = text.map_err(|_| Reply::text(400, format_args!("{name} is no text")))?;
         Ok(text.map(str::trim))
     }
 
@@ -327,25 +328,6 @@ pub(super) struct Reply {
     pub(super) body: Vec<u8>,
 }
 
-/// The reason why a request is refused: a line that lists the accepted values.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Refusal {
-    status: u16,
-    why: String,
-}
-
-impl Refusal {
-    pub(super) fn new(status: u16, why: impl Into<String>) -> Self {
-        Self { status, why: why.into() }
-    }
-}
-
-impl From<Refusal> for Reply {
-    fn from(refusal: Refusal) -> Self {
-        Self::text(refusal.status, &refusal.why)
-    }
-}
-
 impl Reply {
     /// Creates an answer that may load nothing.
     pub(super) fn new(status: u16, content_type: &'static str, body: Vec<u8>) -> Self {
@@ -353,7 +335,7 @@ impl Reply {
     }
 
     /// One line.
-    pub(super) fn text(status: u16, line: &str) -> Self {
+    pub(super) fn text(status: u16, line: impl fmt::Display) -> Self {
         Self::new(status, TEXT, format!("{line}\n").into_bytes())
     }
 

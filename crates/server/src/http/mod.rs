@@ -37,7 +37,7 @@ use crate::threads::Bell;
 use crate::watch;
 use crate::worker::Shared;
 use blkmq::{Clock, Instant};
-use connection::{Connection, JSON, Method, Refusal, Reply, Request, Step};
+use connection::{Connection, JSON, Method, Reply, Request, Step};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Deserialize;
@@ -231,8 +231,8 @@ impl Serving {
         match started {
             Ok(_) => Step::Stay,
             Err(error) => {
-                let why = Refusal::new(503, error.to_string());
-                connection.answer(why.into(), request.method, now)
+                let why = Reply::text(503, error);
+                connection.answer(why, request.method, now)
             }
         }
     }
@@ -326,7 +326,7 @@ fn action(request: &Request, site: &Site) -> Action {
         Method::Get | Method::Head => get(request, site).map(Action::Reply),
         Method::Post => post(request).map(Action::Change),
     });
-    found.unwrap_or_else(|refusal| Action::Reply(refusal.into()))
+    found.unwrap_or_else(Action::Reply)
 }
 
 fn changed(answer: &Answer) -> Reply {
@@ -334,9 +334,9 @@ fn changed(answer: &Answer) -> Reply {
     Reply::json(status, answer)
 }
 
-fn get(request: &Request, site: &Site) -> Result<Reply, Refusal> {
+fn get(request: &Request, site: &Site) -> Result<Reply, Reply> {
     let asked = |what| match control::respond(what, &site.shared, None, &|| true) {
-        Answer::Refused(why) => Reply::text(503, &why),
+        Answer::Refused(why) => Reply::text(503, why),
         answer => Reply::json(200, &answer),
     };
     match request.path.as_str() {
@@ -348,7 +348,7 @@ fn get(request: &Request, site: &Site) -> Result<Reply, Refusal> {
         "/metrics" => Ok(scrape(request, site)),
         "/healthz" => Ok(health(site)),
         "/readyz" => Ok(readiness(site)),
-        _ => Err(Refusal::new(
+        _ => Err(Reply::text(
             404,
             "accepted: /, /metrics, /stat.json, /waits.json, /list.json, /healthz, /readyz",
         )),
@@ -361,8 +361,8 @@ fn schedulers() -> Vec<&'static str> {
     names.chain([blkmq::AUTO]).collect()
 }
 
-fn page() -> Result<Reply, Refusal> {
-    let nonce = random().map_err(|error| Refusal::new(503, error.to_string()))?;
+fn page() -> Result<Reply, Reply> {
+    let nonce = random().map_err(|error| Reply::text(503, error))?;
     let mut reply = Reply::new(200, HTML, PAGE.replace(NONCE, &nonce).into_bytes());
     reply.policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; \
@@ -377,7 +377,7 @@ fn scrape(request: &Request, site: &Site) -> Reply {
     let format = Format::wanted_by(&request.accept);
     match metrics::text(&site.shared, format) {
         Ok(text) => Reply::new(200, format.content_type(), text.into_bytes()),
-        Err(why) => Reply::text(503, &why),
+        Err(why) => Reply::text(503, why),
     }
 }
 
@@ -396,18 +396,18 @@ fn readiness(site: &Site) -> Reply {
             let (name, seconds) = (disk.name(), age.0 / 1_000_000_000);
             return Reply::text(
                 503,
-                &format!("{name}: {count} requests at the device for {seconds} s"),
+                format!("{name}: {count} requests at the device for {seconds} s"),
             );
         }
     }
     match site.guests.total() {
         _ if site.draining.load(Ordering::Relaxed) => Reply::text(503, "draining"),
-        all if all >= most => Reply::text(503, &format!("all {most} connections are taken")),
-        all => Reply::text(200, &format!("ready, {all} of {most} connections")),
+        all if all >= most => Reply::text(503, format!("all {most} connections are taken")),
+        all => Reply::text(200, format!("ready, {all} of {most} connections")),
     }
 }
 
-fn post(request: &Request) -> Result<control::Request, Refusal> {
+fn post(request: &Request) -> Result<control::Request, Reply> {
     match request.path.as_str() {
         "/api/scheduler" => body(request).map(|Scheduler { device, scheduler: value }| {
             control::Request::Set { device, path: "queue/scheduler".to_owned(), value }
@@ -415,43 +415,43 @@ fn post(request: &Request) -> Result<control::Request, Refusal> {
         "/api/export" => body(request).map(|Export { name, weight, max, promise }| {
             control::Request::Export { name, settings: ExportSettings { weight, max, promise } }
         }),
-        _ => Err(Refusal::new(404, "accepted: /api/scheduler, /api/export")),
+        _ => Err(Reply::text(404, "accepted: /api/scheduler, /api/export")),
     }
 }
 
-fn body<'a, T: Deserialize<'a>>(request: &'a Request) -> Result<T, Refusal> {
-    serde_json::from_slice(&request.body).map_err(|error| Refusal::new(400, error.to_string()))
+fn body<'a, T: Deserialize<'a>>(request: &'a Request) -> Result<T, Reply> {
+    serde_json::from_slice(&request.body).map_err(|error| Reply::text(400, error))
 }
 
 /// Checks a request before it is handled.
 ///
 /// # Errors
 /// The answer, if the request is refused.
-fn check(request: &Request, site: &Site) -> Result<(), Refusal> {
+fn check(request: &Request, site: &Site) -> Result<(), Reply> {
     if !is_known(name(&request.host), &site.names) {
         let why = "this host name is not known; accepted: an IP address, localhost, and names of --http-name";
-        return Err(Refusal::new(421, why));
+        return Err(Reply::text(421, why));
     }
     if let Some(origin) = &request.origin
         && !is_own(origin, &request.host)
     {
-        return Err(Refusal::new(403, "a page of another site asks"));
+        return Err(Reply::text(403, "a page of another site asks"));
     }
     // A link from another site may lead to the page, but not to figures or switches.
     let foreign = matches!(request.fetch_site.as_deref(), Some("cross-site" | "same-site"));
     if foreign && (request.method == Method::Post || request.path != "/") {
-        return Err(Refusal::new(403, "a page of another site asks"));
+        return Err(Reply::text(403, "a page of another site asks"));
     }
     if request.method != Method::Post {
         return Ok(());
     }
     let kind = request.content_type.split(';').next().unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case(JSON) {
-        return Err(Refusal::new(415, format!("accepted: {JSON}")));
+        return Err(Reply::text(415, format_args!("accepted: {JSON}")));
     }
     match &request.key {
         Some(key) if site.key.is(key) => Ok(()),
-        _ => Err(Refusal::new(401, "a change needs the key that the server printed as it started")),
+        _ => Err(Reply::text(401, "a change needs the key that the server printed as it started")),
     }
 }
 
