@@ -20,7 +20,7 @@ pub mod wanted;
 
 use crate::Failure;
 use access::{is_in_use, patient};
-use args::{Asked, Machine};
+use args::Asked;
 use blkmq::{AUTO, Device, OpenError, PolicyChoice, UringDevice, uring};
 use blkmq_server::control::Program;
 use blkmq_server::{Disk, Listener, Rights, Server, Settings, Tls, Ublk};
@@ -47,9 +47,9 @@ pub fn program(words: &[String]) -> Result<(), Failure> {
         else {
             return Ok(());
         };
-        return match Machine::of(&found)? {
-            Machine::Capabilities => say(args::CAPABILITIES),
-            Machine::Serve(wanted) => serve(*wanted, None, say),
+        return match args::machine(&found)? {
+            None => say(args::CAPABILITIES),
+            Some(wanted) => serve(wanted, None, say),
         };
     }
     match program::understood::<Failure>(&args::definition, words)? {

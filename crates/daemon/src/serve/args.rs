@@ -320,14 +320,6 @@ machines, or clients of NBD beside them, a configuration file has the same as se
     ],
 };
 
-/// The task given by a command line.
-pub enum Machine {
-    /// Print the capabilities of this program.
-    Capabilities,
-    /// Serve with these settings.
-    Serve(Box<Wanted>),
-}
-
 /// The program.
 pub fn machine_definition() -> Command {
     MACHINE_PAGE.command("").version(env!("CARGO_PKG_VERSION")).args([
@@ -346,59 +338,57 @@ pub fn machine_definition() -> Command {
     ])
 }
 
-impl Machine {
-    /// Converts the arguments that clap has parsed.
-    ///
-    /// # Errors
-    /// If a path is missing, or the device is unknown.
-    pub fn of(found: &ArgMatches) -> Result<Self, UsageError> {
-        if found.get_flag("print-capabilities") {
-            return Ok(Self::Capabilities);
-        }
-        let path = |name: &str| {
-            let missing = || UsageError::new(format!("no --{name}; accepted: --{name}=PATH"));
-            found.get_one::<String>(name).cloned().ok_or_else(missing)
-        };
-        let (socket, file) = (path("socket-path")?, path("blk-file")?);
-        let read_only = found.get_flag("read-only");
-        let device = if wanted::check_device(&file).is_ok() {
-            file.clone()
-        } else {
-            format!("uring:{file}{}", if read_only { ",readonly=1" } else { "" })
-        };
-        let mut machine = VhostUser::new(socket.into());
-        if let Some(text) = found.get_one::<String>("num-queues") {
-            let queues = text.parse().ok().filter(|n| (1..=blkmq_server::MOST_QUEUES).contains(n));
-            let accepted = format!("accepted: 1 to {}", blkmq_server::MOST_QUEUES);
-            machine.queues = queues
-                .ok_or_else(|| UsageError::new(format!("--num-queues: '{text}'; {accepted}")))?;
-        }
-        machine.guest_ioprio = found.get_one("guest-ioprio").copied().unwrap_or_default();
-        let scheduler = found.get_one("scheduler").cloned();
-        let disk = DiskChoice {
-            name: file,
-            device,
-            scheduler: scheduler.unwrap_or_else(SchedulerChoice::auto),
-            device_depth: DeviceDepth::default(),
-        };
-        let export = Export { read_only, vhost_user: Some(machine), ..Export::new("disk", 0) };
-        Ok(Self::Serve(Box::new(Wanted {
-            disks: vec![disk],
-            exports: vec![export],
-            listen: Listen::Nowhere,
-            workers: 1,
-            control: Control::None,
-            http: None,
-            log: found.get_one("log").copied().unwrap_or(LevelFilter::INFO),
-            log_format: LogFormat::default(),
-            bounds: Bounds::default(),
-            tls: None,
-            allow: None,
-            rights: Rights::default(),
-            counting: Counting::default(),
-            slow: blkmq_core::Nanos::ZERO,
-        })))
+/// Converts the arguments that clap has parsed. `None` asks for the [`CAPABILITIES`].
+///
+/// # Errors
+/// If a path is missing, or the device is unknown.
+pub fn machine(found: &ArgMatches) -> Result<Option<Wanted>, UsageError> {
+    if found.get_flag("print-capabilities") {
+        return Ok(None);
     }
+    let path = |name: &str| {
+        let missing = || UsageError::new(format!("no --{name}; accepted: --{name}=PATH"));
+        found.get_one::<String>(name).cloned().ok_or_else(missing)
+    };
+    let (socket, file) = (path("socket-path")?, path("blk-file")?);
+    let read_only = found.get_flag("read-only");
+    let device = if wanted::check_device(&file).is_ok() {
+        file.clone()
+    } else {
+        format!("uring:{file}{}", if read_only { ",readonly=1" } else { "" })
+    };
+    let mut machine = VhostUser::new(socket.into());
+    if let Some(text) = found.get_one::<String>("num-queues") {
+        let queues = text.parse().ok().filter(|n| (1..=blkmq_server::MOST_QUEUES).contains(n));
+        let accepted = format!("accepted: 1 to {}", blkmq_server::MOST_QUEUES);
+        machine.queues =
+            queues.ok_or_else(|| UsageError::new(format!("--num-queues: '{text}'; {accepted}")))?;
+    }
+    machine.guest_ioprio = found.get_one("guest-ioprio").copied().unwrap_or_default();
+    let scheduler = found.get_one("scheduler").cloned();
+    let disk = DiskChoice {
+        name: file,
+        device,
+        scheduler: scheduler.unwrap_or_else(SchedulerChoice::auto),
+        device_depth: DeviceDepth::default(),
+    };
+    let export = Export { read_only, vhost_user: Some(machine), ..Export::new("disk", 0) };
+    Ok(Some(Wanted {
+        disks: vec![disk],
+        exports: vec![export],
+        listen: Listen::Nowhere,
+        workers: 1,
+        control: Control::None,
+        http: None,
+        log: found.get_one("log").copied().unwrap_or(LevelFilter::INFO),
+        log_format: LogFormat::default(),
+        bounds: Bounds::default(),
+        tls: None,
+        allow: None,
+        rights: Rights::default(),
+        counting: Counting::default(),
+        slow: blkmq_core::Nanos::ZERO,
+    }))
 }
 
 /// Returns whether the command-line arguments select this mode.
@@ -472,15 +462,15 @@ mod tests {
         assert_eq!(exports.collect::<Vec<_>>(), [("disk1", 0), ("disk2", 1)]);
     }
 
-    fn machine(line: &str) -> Result<Machine, String> {
+    fn machine(line: &str) -> Result<Option<Wanted>, String> {
         let words = [WORD].into_iter().chain(line.split_whitespace());
         let found = machine_definition().try_get_matches_from(words).map_err(|e| e.to_string())?;
-        Machine::of(&found).map_err(|e| e.to_string())
+        super::machine(&found).map_err(|e| e.to_string())
     }
 
     fn wanted_by_machine(line: &str) -> Wanted {
         match machine(line) {
-            Ok(Machine::Serve(wanted)) => *wanted,
+            Ok(Some(wanted)) => wanted,
             _ => panic!("{line} serves"),
         }
     }
@@ -503,7 +493,7 @@ mod tests {
 
     #[test]
     fn capabilities_are_those_of_the_convention() {
-        assert!(matches!(machine("--print-capabilities"), Ok(Machine::Capabilities)));
+        assert!(matches!(machine("--print-capabilities"), Ok(None)));
         assert!(CAPABILITIES.contains("\"blk-file\"") && CAPABILITIES.contains("\"block\""));
     }
 
