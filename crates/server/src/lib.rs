@@ -44,7 +44,7 @@ pub use tls::{Tls, TlsError};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex. What it guards is consistent between statements, so a panic of another thread does not matter.
+/// Locks a mutex. The guarded value is consistent between statements, so a panic of another thread does not matter.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -197,7 +197,7 @@ fn private_key(path: PathBuf) -> Result<PrivateKeyDer<'static>, TlsError> {
     }
 }
 
-/// What a file in PEM has; nothing is an error.
+/// The entries of a file in PEM; a file without any is an error.
 fn all<T: PemObject>(path: &Path, nothing: fn(PathBuf) -> TlsError) -> Result<Vec<T>, TlsError> {
     let read = T::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let all = read.map_err(|error| TlsError::File(path.to_owned(), error))?;

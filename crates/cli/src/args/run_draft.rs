@@ -254,8 +254,8 @@ fn waits(jobs: &[Job], later: usize, earlier: usize) -> bool {
     named.into_iter().any(|at| at == earlier || waits(jobs, at, earlier))
 }
 
-/// Checks that no thread verifies what another one writes meanwhile. Quadratic in the threads, of which there are a few
-/// thousand at most.
+/// Checks that no thread verifies a region while another thread writes to it. Quadratic in the threads, of which there
+/// are a few thousand at most.
 fn apart(plan: &Plan, device: &DeviceChoice, threads: &[ThreadSpec]) -> Result<(), UsageError> {
     let part = |thread: &ThreadSpec| {
         let job = &plan.jobs[thread.job];
