@@ -316,7 +316,8 @@ fn a_change_of_a_stuck_device_keeps_no_other_request_waiting() {
 /// Regression test: a switch whose client had disconnected took place once the device continued.
 #[test]
 fn a_change_is_given_up_with_its_client() {
-    let (rig, socket, _) = beside_a_stuck_device(1000);
+    // Long enough for the steps before the device answers, on a busy machine too.
+    let (rig, socket, _) = beside_a_stuck_device(5000);
     let mut reader = reading(&rig, "stuck");
     let queue = rig.server.disks()[0].service().queue();
     let changes = || queue.edit(|_| Err(())).is_err_and(|e| e != blkmq::EditError::Edit(()));
