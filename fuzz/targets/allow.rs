@@ -11,6 +11,12 @@ mod allow;
 
 use allow::{Allow, Rule};
 use libfuzzer_sys::fuzz_target;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Stands for the function of the server's root.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fuzz_target!(|text: &str| {
     let mut rules = Vec::new();
