@@ -50,6 +50,8 @@ pub struct ExportStat {
     /// Nanoseconds of device time charged to its requests ([`IoTimes::charged`](blkmq::IoTimes::charged)); compared
     /// with those of the other exports of the device, the share that weights control.
     pub charged: u64,
+    /// Nanoseconds in which it had unfinished requests ([`IoTimes::busy`](blkmq::IoTimes::busy)).
+    pub busy: u64,
     /// Failed requests: reads, writes, discards and flushes.
     pub errors: [u64; 4],
     /// The unfinished requests at present.
@@ -216,7 +218,7 @@ pub enum State {
     Idle,
     /// Requests are being served.
     Served,
-    /// The export always had several requests, and used less of the device than is due to its weight.
+    /// The export nearly always had several requests, and used less of the device than is due to its weight.
     ShareMissed,
     /// One of its latency goals is missed.
     GoalMissed,
@@ -410,26 +412,28 @@ struct Reading {
 struct Seen {
     ended: u64,
     charged: u64,
+    busy: u64,
+    /// The time before the device, and at it, of its completed requests.
+    queued: u64,
+    at_device: u64,
     errors: u64,
     missed: u64,
-    asks: Asks,
 }
 
-/// Whether an export has requests that a scheduler could prefer or hold back, in ascending order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+/// Whether an export nearly always had requests that a scheduler could prefer or hold back, in ascending order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Asks {
-    /// No request waits, and the device has at most [`ALWAYS`] of them.
-    #[default]
+    /// None waited, and the device had at most [`ALWAYS`] of them, or there was often no request.
     Few,
-    /// The device has all of its requests.
+    /// The device had all of its requests.
     AtDevice,
-    /// Requests wait.
+    /// Requests waited.
     Waiting,
 }
 
 impl Asks {
-    fn of(one: &ExportStat) -> Self {
-        match (one.held.waiting, one.held.in_flight) {
+    fn new(waiting: u64, in_flight: u64) -> Self {
+        match (waiting, in_flight) {
             (0, ..=ALWAYS) => Self::Few,
             (0, _) => Self::AtDevice,
             _ => Self::Waiting,
@@ -442,9 +446,11 @@ impl Seen {
         Self {
             ended: one.stages.total.iter().map(|times| times.count).sum(),
             charged: one.charged,
+            busy: one.busy,
+            queued: sum(&one.stages.queue),
+            at_device: sum(&one.stages.device),
             errors: one.errors.iter().sum(),
             missed: one.floor.missed.values().sum(),
-            asks: Asks::of(one),
         }
     }
 
@@ -452,15 +458,22 @@ impl Seen {
         Self {
             ended: self.ended.saturating_sub(before.ended),
             charged: self.charged.saturating_sub(before.charged),
+            busy: self.busy.saturating_sub(before.busy),
+            queued: self.queued.saturating_sub(before.queued),
+            at_device: self.at_device.saturating_sub(before.at_device),
             errors: self.errors.saturating_sub(before.errors),
             missed: self.missed.saturating_sub(before.missed),
-            asks: self.asks,
         }
     }
 }
 
 fn ended(device: &DeviceStat) -> u64 {
     device.stages.total.iter().map(|times| times.count).sum()
+}
+
+/// The sum of the times of all kinds.
+fn sum(stage: &[Times; 4]) -> u64 {
+    stage.iter().map(|times| times.sum).sum()
 }
 
 impl Judge {
@@ -565,12 +578,24 @@ impl<'a> Window<'a> {
         found.or_else(|| missed_share(device, share)).unwrap_or(served(is_there || came.ended > 0))
     }
 
-    /// The shares of the device that an export has used and that are due to it by weight, if it always had several
-    /// requests and weights decide.
+    /// What the export asked for. A closed loop of a slow client has no requests for much of the time, whatever its
+    /// depth.
+    fn asks(&self, one: &ExportStat) -> Asks {
+        let came = self.of(one);
+        let most = self.length / 10 * 9;
+        if self.length == 0 || came.busy.max(one.held.oldest) < most {
+            return Asks::Few;
+        }
+        // The sum of the times of requests, divided by the length, is the mean number of requests.
+        let mean = Asks::new(came.queued / self.length, came.at_device / self.length);
+        let now = Asks::new(one.held.waiting, one.held.in_flight);
+        if one.held.oldest < most { mean } else { mean.max(now) }
+    }
+
+    /// The shares of the device that an export has used and that are due to it by weight, if it nearly always had
+    /// several requests and weights decide.
     fn share(&self, one: &ExportStat, rivals: &[&ExportStat], by_weight: bool) -> Option<Share> {
-        let seen = |reading: &Reading| reading.exports.get(&one.name).map(|it| it.asks);
-        let asked = self.readings.iter().map(|reading| seen(reading).unwrap_or_default());
-        let asks = asked.fold(Asks::of(one), Asks::min);
+        let asks = self.asks(one);
         let has_floor = rivals.iter().any(|it| !it.floor.promised.is_empty());
         let is_judged = by_weight && asks > Asks::Few && self.length >= TURNS;
         if !is_judged || has_floor || is_limited(one) {
@@ -596,7 +621,6 @@ impl<'a> Window<'a> {
 struct Share {
     has: u64,
     due: u64,
-    /// The least that it asked for.
     asks: Asks,
 }
 
@@ -768,7 +792,9 @@ mod tests {
             one.held.waiting = 5;
             one.held.waited = SECOND / 10;
             one.charged = at * part;
+            one.busy = at * SECOND;
             one.stages.total[0].count = at * part;
+            one.stages.queue[0].sum = at * 5 * SECOND;
         }
         stat.devices[0].stages.total[0].count = at * 100;
     }
@@ -779,24 +805,37 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_judged_where_the_device_holds_all_requests() {
-        let at_device = |in_flight: u64| {
+    fn a_share_is_judged_by_the_mean_number_of_requests() {
+        let mean = |waiting: u64, at_device: u64, percent: u64| {
             move |at: u64, stat: &mut Stat| {
                 backlogged(at, stat, [50, 50]);
-                stat.exports.iter_mut().for_each(|one| one.held.waiting = 0);
-                stat.exports[0].held.in_flight = in_flight;
+                let gold = &mut stat.exports[0];
+                // A reading that happens to find no request.
+                gold.held = Held::default();
+                gold.busy = at * SECOND / 100 * percent;
+                gold.stages.queue[0].sum = at * waiting * SECOND;
+                gold.stages.device[1].sum = at * at_device * SECOND;
             }
         };
-        let [gold, silver] = judged(at_device(32));
+        let why = "it has 50 % of the device, and is due 75 %";
+        let [gold, silver] = judged(mean(4, 8, 100));
         assert_eq!((gold.state, silver.state), (State::ShareMissed, State::Served));
-        let why = "it has 50 % of the device, and is due 75 %: the device holds too much";
         assert_eq!(gold.why, why);
-        assert_eq!(states(at_device(2))[0], State::Served, "it asks for no more");
-        let waits_at_times = |at: u64, stat: &mut Stat| {
-            at_device(32)(at, stat);
-            stat.exports[0].held.waiting = at % 2;
+        let held = format!("{why}: the device holds too much");
+        assert_eq!(judged(mean(0, 8, 95))[0].why, held);
+        assert_eq!(states(mean(0, 8, 80))[0], State::Served, "often it has none");
+        assert_eq!(states(mean(0, 2, 100))[0], State::Served, "it asks for no more");
+    }
+
+    #[test]
+    fn a_share_of_nothing_is_judged_by_the_requests_that_do_not_end() {
+        let unanswered = |at: u64, stat: &mut Stat| {
+            backlogged(at, stat, [0, 100]);
+            let gold = &mut stat.exports[0];
+            (gold.busy, gold.stages.queue[0].sum) = (0, 0);
+            gold.held.oldest = at * SECOND;
         };
-        assert_eq!(judged(waits_at_times)[0].why, why);
+        assert_eq!(judged(unanswered)[0].why, "it has 0 % of the device, and is due 75 %");
     }
 
     #[test]
@@ -805,11 +844,6 @@ mod tests {
         let [gold, silver] = judged(|at, stat| backlogged(at, stat, [40, 60]));
         assert_eq!((gold.state, silver.state), (State::ShareMissed, State::Served));
         assert_eq!(gold.why, "it has 40 % of the device, and is due 75 %");
-        let pauses = |at: u64, stat: &mut Stat| {
-            backlogged(at, stat, [40, 60]);
-            stat.exports[0].held.waiting = at % 2;
-        };
-        assert_eq!(states(pauses)[0], State::Served);
         let limited = |at: u64, stat: &mut Stat| {
             backlogged(at, stat, [40, 60]);
             stat.exports[0].max = "rbps=max riops=500".into();

@@ -11,7 +11,7 @@
 
 use super::Done;
 use crate::groups::{Counted, Spent, WaitSums};
-use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, RequestId, Rng, SECTOR_SIZE};
+use blkmq_core::{GroupIndex, Instant, IoMeta, Nanos, RequestId, Rng};
 
 /// The stamps of a request that has a slot.
 #[derive(Clone, Copy)]
@@ -145,9 +145,8 @@ impl Timing {
         // A device that answers within the call takes no time: each of its requests counts as one nanosecond.
         let divided = (part - self.stamps[done.rq.index()].part.min(part)).max(1);
         let spent = self.spent(io.arrived, done, cost.map_or(divided, |cost| cost.0));
-        let bytes = u64::from(io.sectors) * u64::from(SECTOR_SIZE);
         self.last = self.last.max(done.completed);
-        self.counted.completed(io, bytes, done.result.is_err(), spent);
+        self.counted.completed(io, done.completed, done.result.is_err(), spent);
         if self.slow > Nanos::ZERO && done.completed.since(io.arrived) > self.slow {
             self.counted.slow(io, done.completed, spent);
         }

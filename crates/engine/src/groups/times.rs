@@ -10,7 +10,7 @@
 
 use crate::groups::Promise;
 use crate::groups::tree::{Group, GroupTree};
-use blkmq_core::{GroupId, GroupIndex, Instant, IoMeta, Nanos, Op};
+use blkmq_core::{GroupId, GroupIndex, Instant, IoMeta, Nanos, Op, SECTOR_SIZE};
 use blkmq_sched::{FloorReport, FloorState, GroupChange, Rate};
 
 /// The number of kinds of I/O that are counted separately: reads, writes (including zeroes), discards and bare flushes.
@@ -53,6 +53,10 @@ pub struct IoTimes {
     /// The device time that the scheduler has charged for the requests. Under a scheduler that charges none, their time
     /// at the device, divided at each moment between all requests there. The sums of groups are comparable as shares.
     pub charged: u64,
+    /// The time in which the group had unfinished requests, from an arrival to a completion. A moment is counted once,
+    /// for the request that ended first, so the group's time is the sum over its kinds. With several elevators, the
+    /// sum over them.
+    pub busy: u64,
     /// The distribution of the times before the device.
     pub queue_times: Latencies,
     /// The distribution of the times at the device.
@@ -73,6 +77,7 @@ impl IoTimes {
             (&mut self.tag, &mut other.tag),
             (&mut self.device, &mut other.device),
             (&mut self.charged, &mut other.charged),
+            (&mut self.busy, &mut other.busy),
         ] {
             *into += std::mem::take(from);
         }
@@ -103,6 +108,8 @@ pub(crate) struct Spent {
 pub(crate) struct Counted {
     /// By group and kind; `None` before the first such request, with which the memory is allocated.
     by_kind: Vec<Option<Box<IoTimes>>>,
+    /// By group: the latest completion, up to which its busy time is counted.
+    ended: Vec<Instant>,
     slow: Vec<SlowIo>,
     /// The number of slow I/Os for which there was no room.
     slow_lost: u64,
@@ -115,13 +122,16 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
+    /// The counts of the group's I/Os of this kind, and its latest completion.
     #[inline]
-    fn of(&mut self, group: GroupIndex, kind: usize) -> &mut IoTimes {
-        let at = usize::from(group.0) * KINDS + kind;
+    fn of(&mut self, io: &IoMeta) -> (&mut IoTimes, &mut Instant) {
+        let (group, kind) = (usize::from(io.group.0), kind(io.op));
+        let at = group * KINDS + kind;
         if self.by_kind.get(at).is_none_or(Option::is_none) {
             self.begin(at);
         }
-        self.by_kind[at].as_mut().expect("it is there since a moment ago at the latest")
+        let times = self.by_kind[at].as_mut();
+        (times.expect("it is there since a moment ago at the latest"), &mut self.ended[group])
     }
 
     #[cold]
@@ -129,23 +139,26 @@ impl Counted {
     fn begin(&mut self, at: usize) {
         if self.by_kind.len() <= at {
             self.by_kind.resize_with(at + 1, || None);
+            self.ended.resize(at / KINDS + 1, Instant::ZERO);
         }
         self.by_kind[at] = Some(Box::default());
     }
 
     /// Counts `bios` I/Os like `io` that have joined a request.
     pub(crate) fn merged(&mut self, io: &IoMeta, bios: u32) {
-        self.of(io.group, kind(io.op)).merged += u64::from(bios);
+        self.of(io).0.merged += u64::from(bios);
     }
 
-    /// Counts a completed request of `bytes`.
+    /// Counts a request that was completed at `ended`.
     #[inline]
-    pub(crate) fn completed(&mut self, io: &IoMeta, bytes: u64, failed: bool, spent: Spent) {
+    pub(crate) fn completed(&mut self, io: &IoMeta, ended: Instant, failed: bool, spent: Spent) {
         let Spent { slot, policy, tag, device, charged } = spent;
         let queue = slot + policy + tag;
-        let times = self.of(io.group, kind(io.op));
+        let (times, upto) = self.of(io);
+        times.busy += ended.since(io.arrived.max(*upto)).0;
+        *upto = ended.max(*upto);
         times.ios += 1;
-        times.bytes += bytes;
+        times.bytes += u64::from(io.sectors) * u64::from(SECTOR_SIZE);
         times.errors += u64::from(failed);
         times.slot += slot;
         times.policy += policy;
@@ -576,7 +589,7 @@ mod tests {
         let io = IoMeta { group: GroupIndex(group), ..IoMeta::new(op, 0, 8) };
         counted.completed(
             &io,
-            4096,
+            Instant::ZERO,
             false,
             Spent { slot: 1, policy: 2, tag: 3, device: 4, charged: 5 },
         );
@@ -600,6 +613,29 @@ mod tests {
         let of = |times: &Latencies| times.buckets().collect::<Vec<_>>();
         assert_eq!([of(&read.queue_times), of(&read.device_times)], [vec![(6, 2)], vec![(4, 2)]]);
         assert_eq!((of(&read.total_times), all[0].1[1].ios), (vec![(10, 2)], 1));
+    }
+
+    #[test]
+    fn a_moment_with_several_requests_of_a_group_is_busy_once() {
+        let mut counted = Counted::default();
+        let mut one = |group: u16, op: Op, arrived: u64, ended: u64| {
+            let group = GroupIndex(group);
+            let io =
+                IoMeta { group, arrived: Instant::from_nanos(arrived), ..IoMeta::new(op, 0, 8) };
+            let device = ended - arrived;
+            let spent = Spent { slot: 0, policy: 0, tag: 0, device, charged: 0 };
+            counted.completed(&io, Instant::from_nanos(ended), false, spent);
+        };
+        one(1, Op::Read, 100, 200);
+        one(2, Op::Read, 150, 250);
+        one(1, Op::Write, 150, 260);
+        one(1, Op::Read, 120, 270);
+        one(1, Op::Read, 400, 410);
+        let mut account = Account::default();
+        account.take(0, &mut counted);
+        let busy = |kinds: &[IoTimes; KINDS]| kinds.each_ref().map(|it| it.busy);
+        let all = Vec::from_iter(account.all().iter().map(|(_, kinds)| busy(kinds)));
+        assert_eq!(all, [[100 + 10 + 10, 60, 0, 0], [100, 0, 0, 0]]);
     }
 
     #[test]

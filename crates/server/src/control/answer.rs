@@ -588,6 +588,7 @@ pub(crate) fn counts(shared: &Shared) -> Stat {
             figures: figures(&of),
             stages: stages(&of),
             charged: of.iter().map(|times| times.charged).sum(),
+            busy: of.iter().map(|times| times.busy).sum(),
             errors: of.each_ref().map(|times| times.errors),
             held: held.get(&id.index()).copied().unwrap_or_default(),
             short_time: times.shortfall(id),
