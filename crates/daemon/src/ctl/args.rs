@@ -165,21 +165,20 @@ fn of_clients() -> [Command; 2] {
 fn of_exports() -> [Command; 3] {
     [
             command("export", "change the settings of an export").args([
-                value("NAME"),
+                value("NAME", "of the export"),
                 option("weight", "N")
                     .value_parser(value_parser!(u32).range(1..=1000))
                     .help("its share of the device under mclock and bfq"),
                 option("max", "LIMITS")
                     .help("limits to change, as cgroup v2 spells io.max: 'rbps=1048576 wiops=max iops=500 burst=2 burst_length=10'"),
                 option("promise", "RATES")
-                    .help("its floor and ceiling under mclock: 'reserve_iops=200 limit_percent=0'"),
+                    .help("its floor and ceiling under mclock, and its latency goals: 'reserve_iops=200 limit_percent=0 p99_read=2ms'"),
             ]),
             command("add", "add an export, with its block device if it has one").arg(
-                value("EXPORT")
-                    .value_name("NAME[,KEY=VALUE]...")
-                    .help("as --export of blkmqd: gold,ublk=0,weight=300"),
+                value("EXPORT", "as --export of blkmqd: gold,ublk=0,weight=300")
+                    .value_name("NAME[,KEY=VALUE]..."),
             ),
-            command("remove", "remove an export, and its block device").arg(value("NAME")),
+            command("remove", "remove an export, and its block device").arg(value("NAME", "of the export")),
     ]
 }
 
@@ -206,8 +205,8 @@ fn command(name: &'static str, about: &'static str) -> Command {
 }
 
 /// A word that must be given.
-fn value(name: &'static str) -> Arg {
-    Arg::new(name).value_name(name).required(true)
+fn value(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).value_name(name).required(true).help(help)
 }
 
 fn device() -> Arg {
@@ -226,15 +225,15 @@ pub fn definition() -> Command {
             command("list", "devices and exports"),
             command("get", "an attribute of a device, or all of them").args([
                 device(),
-                Arg::new("PATH").help("as queue/scheduler; blkmq doc lists them"),
+                Arg::new("PATH").help("as queue/scheduler; without it, all with their values"),
             ]),
             command("set", "set an attribute of a device").args([
                 device(),
-                value("PATH"),
-                value("VALUE"),
+                value("PATH", "as queue/scheduler; blkmqctl get lists them"),
+                value("VALUE", "as written to sysfs: kyber, 64"),
             ]),
             command("switch", "give a device another scheduler, or auto, as its exports ask for")
-                .args([device(), value("SCHEDULER")]),
+                .args([device(), value("SCHEDULER", "such as mq-deadline or auto")]),
         ])
         .subcommands(of_exports())
         .subcommands([
