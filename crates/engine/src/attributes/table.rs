@@ -186,16 +186,6 @@ pub(super) const QUEUE: &[Row] = &[
         "blkmq's own: what is counted about groups: 'off', 'basic' (I/Os, their bytes and times) or 'full'",
         GROUP_STATS,
     ),
-    number(
-        "blkmq/group_stats_inline",
-        Unit::COUNT,
-        "blkmq's own: 1: at once, while the elevator is run, to compare with; 0: afterwards",
-        |plan| plan.stats.inline.into(),
-    )
-    .set(|_| Ok(0..=1), Edges::Strict, |mut plan, n| {
-        plan.stats.inline = n == 1;
-        plan
-    }),
     Row {
         path: "blkmq/auto",
         unit: Unit::Word,

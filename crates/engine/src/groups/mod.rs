@@ -99,7 +99,8 @@ impl GroupTree {
 pub struct StatsMode {
     /// The level of detail.
     pub level: StatsLevel,
-    /// Count each event immediately, while the elevator runs, instead of after the run.
+    /// Count each event immediately, while the elevator runs, instead of after the run, for comparison.
+    #[doc(hidden)]
     pub inline: bool,
     /// Count where the time of requests goes ([`Queue::times`](crate::Queue::times)).
     pub times: bool,

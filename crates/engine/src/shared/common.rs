@@ -10,7 +10,7 @@
 //! counter has one writer at a time and is never reset; the governor's state keeps the sums of the last review.
 
 use crate::groups::{Book, Counted, Ledger, StatsMode};
-use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TokenPool};
+use crate::sync::{Arc, AtomicU64, COMPARE, Mutex, MutexGuard, Ordering, PoisonError, TokenPool};
 use blkmq_core::{Instant, Nanos, SECTOR_SIZE};
 use blkmq_sched::{
     About, Event, Factory, Floors, Governor, Note, Options, PolicyEnv, Shape, StatsLevel, Tallies,
@@ -330,7 +330,7 @@ impl ElevatorEnv {
     /// Counts a completed request, for a policy that notes nothing down.
     #[inline]
     pub(crate) fn count_whole(&mut self, about: About, bytes: u32, wait: Nanos, service: Nanos) {
-        if self.stats.get().inline {
+        if self.counts_inline() {
             for what in
                 [Event::Served(bytes / SECTOR_SIZE), Event::Completed { bytes, wait, service }]
             {
@@ -339,6 +339,12 @@ impl ElevatorEnv {
         } else {
             self.notes.get_mut().add_whole(about, bytes, wait, service);
         }
+    }
+
+    /// See [`Ledger`](crate::groups::Ledger).
+    #[inline]
+    fn counts_inline(&self) -> bool {
+        COMPARE && self.stats.get().inline
     }
 
     #[inline(never)]
@@ -426,10 +432,10 @@ impl PolicyEnv for ElevatorEnv {
     }
 
     fn note(&self, note: &Note) {
-        match self.stats.get() {
-            StatsMode { level: StatsLevel::Off, .. } => {}
-            StatsMode { inline: true, .. } => self.count_at_once(note),
-            StatsMode { inline: false, .. } => self.notes.borrow_mut().add(note.about, note.what),
+        match self.stats() {
+            StatsLevel::Off => {}
+            _ if self.counts_inline() => self.count_at_once(note),
+            _ => self.notes.borrow_mut().add(note.about, note.what),
         }
     }
 
@@ -440,8 +446,7 @@ impl PolicyEnv for ElevatorEnv {
 
     #[inline]
     fn sums(&self) -> Option<&RefCell<Tallies>> {
-        let StatsMode { level, inline, .. } = self.stats.get();
-        (level > StatsLevel::Off && !inline).then_some(&self.notes)
+        (self.stats() > StatsLevel::Off && !self.counts_inline()).then_some(&self.notes)
     }
 
     #[inline]
