@@ -10,6 +10,7 @@ pub mod stat;
 use crate::top::rates::promised;
 use crate::{Failure, serve, top};
 use args::{Asked, Intervals, KernelForm, Wanted};
+use blkmq_engine::{IoMax, Promise};
 use blkmq_server::control::{
     Answer, ClientState, DeviceState, ExportState, Request, Saved, Stat, Waits, call,
 };
@@ -321,11 +322,11 @@ fn clients(all: &[ClientState], width: usize) -> String {
     list.render_within(width)
 }
 
-/// Keeps only the words that set a limit or a promise, such as `reserve_iops=200` in `rbps=max reserve_iops=200`.
-/// Returns a dash if there are none.
+/// Keeps only the limits and promises that differ from the defaults, such as `reserve_iops=200` in
+/// `rbps=max reserve_iops=200`. Returns a dash if there are none.
 fn set(words: &str) -> String {
-    let is_set =
-        |word: &&str| !word.split_once('=').is_some_and(|(_, to)| matches!(to, "max" | "0"));
+    let defaults = format!("{} {}", IoMax::default(), Promise::default());
+    let is_set = |word: &&str| !defaults.split_whitespace().any(|default| default == *word);
     let set = Vec::from_iter(words.split_whitespace().filter(is_set)).join(" ");
     if set.is_empty() { "-".to_owned() } else { set }
 }
@@ -412,7 +413,7 @@ mod tests {
             read_only: false,
             weight: 300,
             max: max.into(),
-            promise: format!("{promise} reserve_bps=0 overcommit=0"),
+            promise: Promise::default().set(promise).expect("a promise").to_string(),
             connections: 12,
             class: "be".into(),
             cache: "writethrough".into(),
@@ -426,6 +427,8 @@ mod tests {
         for whole in ["read-write", "writethrough", "rbps=10485760 riops=500", promise] {
             assert!(list.contains(whole), "{whole}:\n{list}");
         }
-        assert!(!list.contains("...") && !list.contains("=max") && !list.contains("=0"), "{list}");
+        for part in ["...", "=max", "=0", "goal_takes_at_most"] {
+            assert!(!list.contains(part), "{part}:\n{list}");
+        }
     }
 }
