@@ -342,6 +342,33 @@ fn a_floor_that_a_deep_queue_breaks_is_counted_with_its_cause() {
     assert!(client.seconds >= 30 && client.missed <= 1 && client.short < 0.2, "{client:?}");
 }
 
+/// A device that takes every I/O leaves a scheduler nothing to decide.
+#[test]
+fn a_missed_share_is_noted_where_loads_are_alike() {
+    let run = |scheduler: &str, gold: &str, silver: &str| {
+        let report = sim(&format!(
+            "--device=cloud --scheduler={scheduler} --group=gold:weight=300 --group=silver:weight=100 \
+             --runtime=10 --time_based --size=1g --rw=randread --iodepth=32 \
+             --name=x --cgroup=gold --bs=4k {gold} --name=y --cgroup=silver {silver}"
+        ));
+        notes(&report)
+    };
+    let unbound = "mclock:learn=0";
+    let missed = run(unbound, "", "--bs=4k --offset=1g");
+    let line = "gold has 50.0 % of the bytes under mclock and is due 75.0 % by weight";
+    assert!(missed.contains(line), "{missed}");
+    for (scheduler, gold, silver) in [
+        ("mclock", "", "--bs=4k"),
+        ("none", "", "--bs=4k"),
+        (unbound, "", "--bs=16k"),
+        (unbound, "--iodepth=2", "--bs=4k"),
+        (unbound, "--rate_iops=1500", "--bs=4k --rate_iops=1500"),
+    ] {
+        let notes = run(scheduler, gold, silver);
+        assert!(!notes.contains("by weight"), "{scheduler} {gold} {silver}: {notes}");
+    }
+}
+
 /// A cloud disk whose credits run out, under a scheduler configured for the rate with credits: the tenant got 62 of 200
 /// I/Os per second, which was not reported. With the right configuration and a bound it gets its floor.
 #[test]

@@ -10,6 +10,7 @@ mod logs;
 mod outcome;
 mod run;
 mod setup;
+mod shares;
 pub mod status;
 mod tally;
 

@@ -4,8 +4,8 @@
 //! [`Disks`] are the kernel's counts for the disks under the files of a plan, from their `stat` files. As in fio's
 //! `disk_util`, the counts cover the whole disk, including other programs.
 
-use super::setup;
 use super::tally::{self, Part, Trouble};
+use super::{setup, shares};
 use crate::Failure;
 use crate::devices::{self, path_of};
 use crate::plan::{
@@ -91,7 +91,8 @@ pub fn outcome(
 ) -> Outcome {
     let run = run_of(plan, spec, device, parts, &counted);
     let Counted { notes: of_groups, incomplete, .. } = counted;
-    let notes = device.notes().iter().cloned().chain(notes).chain(of_groups);
+    let missed = shares::missed(plan, spec.scheduler, &run);
+    let notes = device.notes().iter().cloned().chain(notes).chain(of_groups).chain(missed);
     let notes = notes.chain(device.take_findings().iter().map(ToString::to_string)).collect();
     let mut troubles = tally::all(plan, parts);
     let unsaved = setup::save_state(plan, spec, parts);
