@@ -3,7 +3,7 @@
 //!
 //! [`Markup`] escapes all text from the report; the layout is in `html.css`.
 
-use super::figures::{self, columns, group_columns, group_rows};
+use super::figures;
 use super::judgement::{findings, warnings};
 use super::model::{Machine, Merges, Report, Run};
 use super::svg::{self, Looks, Markup, Swatch};
@@ -279,20 +279,14 @@ fn entry(m: &mut Markup, kind: Swatch, class: &str, name: &str) {
 
 fn figures(m: &mut Markup, report: &Report) {
     m.leaf("h2", &[], "All figures");
-    let columns = columns(report);
-    let heading: Vec<(&str, &str, Align)> =
-        columns.iter().map(|c| (c.name, c.help, c.align)).collect();
-    let rows = report
-        .runs
-        .iter()
-        .map(|run| columns.iter().map(|c| c.cell(run, &report.runs[0])).collect());
-    table(m, &heading, &rows.collect::<Vec<_>>());
+    let all = figures::comparison(report);
+    table(m, &all.columns, &all.rows);
 }
 
 /// The jobs of each run, if there are several.
 fn jobs(m: &mut Markup, report: &Report) {
-    let rows = figures::job_rows(report);
-    if rows.is_empty() {
+    let jobs = figures::jobs(report);
+    if jobs.rows.is_empty() {
         return;
     }
     m.leaf("h2", &[], "Jobs");
@@ -300,7 +294,7 @@ fn jobs(m: &mut Markup, report: &Report) {
     let says =
         format!("Each job in each run: a job that is starved does not show in the sums.{left_out}");
     m.leaf("p", &[("class", &"soft")], &says);
-    table(m, &figures::JOB_COLUMNS, &rows);
+    table(m, &jobs.columns, &jobs.rows);
 }
 
 /// The counters of each queue, in the order of the runs.
@@ -338,7 +332,7 @@ fn queues(m: &mut Markup, report: &Report) {
 }
 
 /// Adds a table: each column has a name, a meaning, and an alignment.
-pub fn table(m: &mut Markup, columns: &[(&str, &str, Align)], rows: &[Vec<String>]) {
+pub fn table<N: AsRef<str>>(m: &mut Markup, columns: &[(N, &str, Align)], rows: &[Vec<String>]) {
     let class = |align| if align == Align::Right { "right" } else { "text" };
     // Reached by the keyboard as well, since it may have to be scrolled.
     m.element("div", &[("class", &"scroll"), ("tabindex", &"0")], |m| {
@@ -346,7 +340,7 @@ pub fn table(m: &mut Markup, columns: &[(&str, &str, Align)], rows: &[Vec<String
             m.element("thead", &[], |m| {
                 m.element("tr", &[], |m| {
                     for (name, help, align) in columns {
-                        m.leaf("th", &[("class", &class(*align)), ("title", help)], name);
+                        m.leaf("th", &[("class", &class(*align)), ("title", help)], name.as_ref());
                     }
                 });
             });
@@ -422,13 +416,12 @@ fn group_tables(m: &mut Markup, report: &Report) {
         let says = "A group has what those below it have. Bytes are of jobs while measuring; times are the \
                     scheduler's own, if it counted them, over the whole life of the queue.";
         m.leaf("p", &[("class", &"soft")], says);
-        table(m, &group_columns(&run.groups), &group_rows(run));
-        if let Some(figures::Waits { columns, rows }) = figures::waits(&run.groups) {
+        let groups = figures::groups(run);
+        table(m, &groups.columns, &groups.rows);
+        if let Some(waits) = figures::waits(&run.groups) {
             let says = "How long groups waited before the device, ramp included, and behind whose requests there.";
             m.leaf("p", &[("class", &"soft")], says);
-            let columns: Vec<_> =
-                columns.iter().map(|(name, says, align)| (name.as_str(), *says, *align)).collect();
-            table(m, &columns, &rows);
+            table(m, &waits.columns, &waits.rows);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The report for the terminal: a summary of each job if there is one run, or a table if there are several, followed by
 //! the findings, the limits of their validity, and the warnings.
 
-use super::figures::{self, columns};
+use super::figures::{self, Table, text_table};
 use super::job::{Direction, Forgiven, JobResult, Latency, Percentile, Samples, ratio};
 use super::judgement::{findings, limits_of, warnings};
 use super::lines::run_status;
@@ -10,7 +10,7 @@ use super::wording::{
     TimeUnit, Varying, bandwidth, bytes, count, counted, nanos, percent, scheduler,
 };
 use blkmq_lab::workload::Latencies;
-use blkmq_terminal::paper::{Paper, TextTable, paragraph, push_line};
+use blkmq_terminal::paper::{Paper, paragraph, push_line};
 
 /// Formats the report as lines of at most `width` columns.
 #[must_use]
@@ -42,13 +42,10 @@ pub fn render(report: &Report, width: usize) -> String {
 }
 
 fn comparison(out: &mut Paper, report: &Report, runs: &[Run]) {
-    let columns = columns(report);
-    let mut table = TextTable::new(columns.iter().map(|c| (c.name.to_owned(), c.align)).collect());
+    let Table { columns, rows, .. } = figures::comparison(report);
+    let mut table = text_table(&columns, &rows);
     // The columns before the first figure identify a run.
-    table.keys(columns.iter().position(|c| c.name == "IOPS").unwrap_or(1));
-    for run in runs {
-        table.row(&columns.iter().map(|c| c.cell(run, &runs[0])).collect::<Vec<_>>());
-    }
+    table.keys(columns.iter().position(|(name, ..)| name == "IOPS").unwrap_or(1));
     out.table(&table);
     out.push('\n');
     jobs(out, report);
@@ -64,14 +61,12 @@ fn comparison(out: &mut Paper, report: &Report, runs: &[Run]) {
 
 /// A table of the jobs, if there are several.
 fn jobs(out: &mut Paper, report: &Report) {
-    let rows = figures::job_rows(report);
+    let Table { columns, rows, .. } = figures::jobs(report);
     if rows.is_empty() {
         return;
     }
-    let columns = figures::JOB_COLUMNS.map(|(name, _, align)| (name.to_owned(), align));
-    let mut table = TextTable::new(columns.into());
+    let mut table = text_table(&columns, &rows);
     table.keys(3);
-    rows.iter().for_each(|row| table.row(row));
     push_line(out, 0, "jobs:");
     out.table(&table);
     if let Some(says) = figures::jobs_left_out(report) {
@@ -315,23 +310,16 @@ fn queue_summary(out: &mut Paper, run: &Run) {
 
 /// Adds a table of the groups of a run, if it had any.
 fn groups(out: &mut Paper, heading: &str, run: &Run) {
-    let rows = figures::group_rows(run);
-    if rows.is_empty() {
+    if run.groups.all.is_empty() {
         return;
     }
-    let columns = figures::group_columns(&run.groups);
-    let columns = columns.into_iter().map(|(name, _, align)| (name.to_owned(), align));
-    let mut table = TextTable::new(columns.collect());
-    rows.iter().for_each(|row| table.row(row));
+    let Table { columns, rows, .. } = figures::groups(run);
     push_line(out, 0, heading);
-    out.table(&table);
+    out.table(&text_table(&columns, &rows));
     out.push('\n');
-    if let Some(figures::Waits { columns, rows }) = figures::waits(&run.groups) {
-        let columns = columns.into_iter().map(|(name, _, align)| (name, align));
-        let mut table = TextTable::new(columns.collect());
-        rows.iter().for_each(|row| table.row(row));
+    if let Some(Table { columns, rows, .. }) = figures::waits(&run.groups) {
         push_line(out, 0, "waited before the device, behind requests of:");
-        out.table(&table);
+        out.table(&text_table(&columns, &rows));
         out.push('\n');
     }
 }
