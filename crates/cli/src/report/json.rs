@@ -45,15 +45,13 @@
 mod figures;
 
 use super::as_fio;
-use super::job::{JobResult, ratio};
+use super::job::{Direction, Forgiven, JobResult, ratio};
 use super::judgement::warnings;
-use super::model::{Counters, Disk, Machine, Partial, Report, Run};
+use super::model::{Machine, Partial, Report, Run};
 use super::wording::date;
-use blkmq_lab::workload::Unified;
 use figures::{Details, Show, Times, Transfer, latency_classes, millis};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::ser::{Formatter, PrettyFormatter};
-use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// The level of detail.
@@ -68,7 +66,7 @@ pub enum Detail {
 /// The report as JSON that ends in a newline.
 #[must_use]
 pub fn render(report: &Report, detail: Detail) -> String {
-    let mut text = to_string(&Document::new(report, detail));
+    let mut text = to_string(&Document { report, detail });
     text.push('\n');
     text
 }
@@ -76,7 +74,7 @@ pub fn render(report: &Report, detail: Detail) -> String {
 /// The report as a JSON value.
 #[must_use]
 pub fn value(report: &Report) -> serde_json::Value {
-    serde_json::to_value(Document::new(report, Detail::Plain))
+    serde_json::to_value(Document { report, detail: Detail::Plain })
         .expect("keys are texts and numbers, and every figure is one")
 }
 
@@ -85,19 +83,36 @@ fn texts(options: &[(String, String)]) -> Map<&str, &str> {
     Map(options.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect())
 }
 
-#[derive(serde::Serialize)]
+/// The entries of an object; the first error ends it.
+struct Fields<M: SerializeMap>(Result<M, M::Error>);
+
+impl<M: SerializeMap> Fields<M> {
+    fn of<S: Serializer<SerializeMap = M, Error = M::Error>>(serializer: S) -> Self {
+        Self(serializer.serialize_map(None))
+    }
+
+    fn put(&mut self, key: &str, value: impl Serialize) {
+        if let Ok(map) = &mut self.0
+            && let Err(e) = map.serialize_entry(key, &value)
+        {
+            self.0 = Err(e);
+        }
+    }
+
+    fn put_if(&mut self, is_shown: bool, key: &str, value: impl Serialize) {
+        if is_shown {
+            self.put(key, value);
+        }
+    }
+
+    fn end(self) -> Result<M::Ok, M::Error> {
+        self.0?.end()
+    }
+}
+
 struct Document<'a> {
-    #[serde(rename = "fio version")]
-    version: String,
-    timestamp: u64,
-    timestamp_ms: u64,
-    time: String,
-    #[serde(rename = "global options", skip_serializing_if = "Map::is_empty")]
-    global_options: Map<&'a str, &'a str>,
-    jobs: Vec<Job<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    disk_util: Vec<&'a Disk>,
-    blkmq: About<'a>,
+    report: &'a Report,
+    detail: Detail,
 }
 
 /// An object added by blkmq: the facts needed to judge and to repeat the report.
@@ -116,118 +131,55 @@ struct About<'a> {
     queues: Vec<Details<'a>>,
 }
 
-#[derive(serde::Serialize)]
 struct Job<'a> {
-    jobname: Cow<'a, str>,
-    groupid: u32,
-    error: i32,
-    eta: u64,
-    elapsed: u64,
-    #[serde(rename = "job options")]
-    options: Map<&'a str, &'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    read: Option<Transfer>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    write: Option<Transfer>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trim: Option<Transfer>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sync: Option<Sync>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mixed: Option<Transfer>,
-    job_runtime: u64,
-    usr_cpu: f64,
-    sys_cpu: f64,
-    ctx: u64,
-    majf: u64,
-    minf: u64,
-    iodepth_level: Map<&'static str, f64>,
-    iodepth_submit: Map<&'static str, f64>,
-    iodepth_complete: Map<&'static str, f64>,
-    latency_ns: Map<&'static str, f64>,
-    latency_us: Map<&'static str, f64>,
-    latency_ms: Map<&'static str, f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    total_err: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    first_error: Option<u16>,
-    latency_depth: u32,
-    latency_target: u64,
-    latency_percentile: f64,
-    latency_window: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    desc: Option<&'a str>,
-    blkmq: Queue<'a>,
+    report: &'a Report,
+    /// The number of the run in the report.
+    index: usize,
+    run: &'a Run,
+    job: &'a JobResult,
+    /// Reporting groups of the runs before.
+    groups: u32,
+    detail: Detail,
 }
 
 /// An object added by blkmq: the queue of the job, and its counts.
 #[derive(serde::Serialize)]
 struct Queue<'a> {
     run: usize,
-    repetition: usize,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    partial: bool,
-    scheduler: &'a str,
-    scheduler_options: &'a str,
-    device: &'a str,
-    access: &'a str,
-    scope: &'a str,
-    threads: u32,
-    elapsed_ns: u64,
-    ramp_ns: u64,
-    cpu_ns: Option<u64>,
-    repetitions_iops: &'a [f64],
     #[serde(flatten)]
-    counters: &'a Counters,
+    of: &'a Run,
     #[serde(skip_serializing_if = "Option::is_none")]
-    verify: Option<Verify>,
+    verify: Option<Map<&'static str, u64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     end_fsync_ns: Option<u64>,
 }
 
-/// An object added by blkmq: the job's verification.
 #[derive(serde::Serialize)]
-struct Verify {
-    verified: u64,
-    errors: u64,
-    reads: u64,
-}
-
-#[derive(serde::Serialize)]
-struct Sync {
+struct Sync<'a> {
     total_ios: u64,
-    lat_ns: Times,
+    lat_ns: Times<'a>,
 }
 
-/// The position of a run in the report.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    index: usize,
-    /// Reporting groups of the runs before.
-    groups: u32,
-    /// Options of all jobs.
-    globals: &'a [(String, String)],
-}
-
-impl<'a> Document<'a> {
-    fn new(report: &'a Report, detail: Detail) -> Self {
+impl Serialize for Document<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { report, detail } = *self;
         let mut groups = 0;
         let mut jobs = Vec::new();
         for (index, run) in report.runs.iter().enumerate() {
-            let place = Place { index, groups, globals: &report.global_options };
-            jobs.extend(run.jobs.iter().map(|job| Job::new(place, run, job, detail)));
+            jobs.extend(run.jobs.iter().map(|job| Job { report, index, run, job, groups, detail }));
             groups += run.jobs.iter().map(|job| job.group + 1).max().unwrap_or(0);
         }
-        Self {
-            version: as_fio(&report.version),
-            timestamp: report.time_ms / 1000,
-            timestamp_ms: report.time_ms,
-            time: date(report.time_ms),
-            global_options: texts(&report.global_options),
-            jobs,
-            disk_util: report.disks.iter().collect(),
-            blkmq: About::new(report),
-        }
+        let global = &report.global_options;
+        let mut fields = Fields::of(serializer);
+        fields.put("fio version", as_fio(&report.version));
+        fields.put("timestamp", report.time_ms / 1000);
+        fields.put("timestamp_ms", report.time_ms);
+        fields.put("time", date(report.time_ms));
+        fields.put_if(!global.is_empty(), "global options", texts(global));
+        fields.put("jobs", jobs);
+        fields.put_if(!report.disks.is_empty(), "disk_util", &report.disks);
+        fields.put("blkmq", About::new(report));
+        fields.end()
     }
 }
 
@@ -246,89 +198,76 @@ impl<'a> About<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(place: Place<'a>, run: &'a Run, job: &'a JobResult, detail: Detail) -> Self {
-        let [latency_ns, latency_us, latency_ms] = latency_classes(job).map(Map);
-        let shown = Show::all(detail, job);
-        let transfer = |name: &str| {
-            let of = |job: &'a JobResult| job.reported().into_iter().find(|(it, _)| *it == name);
-            let (_, direction) = of(job)?;
-            let group = run.jobs.iter().filter(|j| j.group == job.group).filter_map(of);
-            let total: f64 = group.map(|(_, direction)| direction.bytes_per_second()).sum();
-            let share = (100.0 * ratio(direction.bw_samples.mean, total)).min(100.0);
-            Some(Transfer::new(&direction, share, shown, job.percentiles_of))
-        };
-        // As in fio, flushes are omitted if all transfers are combined.
-        let sync = (job.unified != Unified::Mixed).then(|| Sync {
-            total_ios: job.sync.total_ios,
-            lat_ns: Times::new(job.sync.lat.as_ref(), shown),
+    fn show(&self) -> Show<'a> {
+        (&self.job.percentiles, self.detail)
+    }
+
+    fn transfer(&self, name: &str, direction: &'a Direction) -> Transfer<'a> {
+        let group = self.run.jobs.iter().filter(|job| job.group == self.job.group);
+        let same = group.flat_map(JobResult::reported).filter(|(of, _)| *of == name);
+        let total: f64 = same.map(|(_, direction)| direction.bytes_per_second()).sum();
+        let bw_agg = (100.0 * ratio(direction.bw_samples.mean, total)).min(100.0);
+        Transfer { direction, bw_agg, show: self.show(), of: self.job.percentiles_of }
+    }
+
+    fn queue(&self) -> Queue<'a> {
+        let verify = self.job.verify.as_ref().map(|found| {
+            let reads = self.job.checks.ios;
+            Map(vec![("verified", found.bytes), ("errors", found.errors), ("reads", reads)])
         });
-        Self {
-            jobname: match run.case.as_str() {
-                "" => job.name.as_str().into(),
-                case => format!("{}.{case}", job.name).into(),
-            },
-            groupid: place.groups + job.group,
-            error: job.error,
-            eta: 0,
-            elapsed: (run.elapsed_ns + run.ramp_ns).div_ceil(1_000_000_000),
-            options: texts(&job.options),
-            read: transfer("read"),
-            write: transfer("write"),
-            trim: transfer("trim"),
-            sync,
-            mixed: transfer("mixed"),
-            job_runtime: millis(job.total_runtime_ns + job.checks.total_ns),
-            usr_cpu: job.usr_cpu,
-            sys_cpu: job.sys_cpu,
-            ctx: job.ctx,
-            majf: job.majf,
-            minf: job.minf,
-            iodepth_level: Map(job.iodepth_level.shares().to_vec()),
-            iodepth_submit: Map(job.iodepth_submit.shares().to_vec()),
-            iodepth_complete: Map(job.iodepth_complete.shares().to_vec()),
-            latency_ns,
-            latency_us,
-            latency_ms,
-            total_err: job.forgiven.map(|forgiven| forgiven.count),
-            first_error: job.forgiven.map(|forgiven| forgiven.first),
-            latency_depth: job.iodepth,
-            latency_target: job.latency_target.map_or(0, |latency| latency.target.0),
-            latency_percentile: job.latency_target.map_or(100.0, |latency| latency.percentile),
-            // In microseconds, as in fio.
-            latency_window: job.latency_target.map_or(0, |latency| latency.window.0 / 1_000),
-            desc: [job.options.as_slice(), place.globals]
-                .into_iter()
-                .find_map(|options| options.iter().find(|(key, _)| key == "description"))
-                .map(|(_, text)| text.as_str()),
-            blkmq: Queue::new(place.index, run, job),
-        }
+        Queue { run: self.index, of: self.run, verify, end_fsync_ns: self.job.end_fsync_ns }
     }
 }
 
-impl<'a> Queue<'a> {
-    fn new(index: usize, run: &'a Run, job: &JobResult) -> Self {
-        Self {
-            run: index,
-            repetition: run.repetition,
-            partial: run.is_partial,
-            scheduler: &run.scheduler,
-            scheduler_options: &run.scheduler_options,
-            device: &run.device.text,
-            access: &run.access,
-            scope: &run.scope,
-            threads: run.threads,
-            elapsed_ns: run.elapsed_ns,
-            ramp_ns: run.ramp_ns,
-            cpu_ns: run.cpu_ns,
-            repetitions_iops: &run.repetitions,
-            counters: &run.counters,
-            verify: job.verify.as_ref().map(|found| Verify {
-                verified: found.bytes,
-                errors: found.errors,
-                reads: job.checks.ios,
-            }),
-            end_fsync_ns: job.end_fsync_ns,
+impl Serialize for Job<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { run, job, .. } = self;
+        let mut fields = Fields::of(serializer);
+        fields.put(
+            "jobname",
+            match run.case.as_str() {
+                "" => job.name.clone(),
+                case => format!("{}.{case}", job.name),
+            },
+        );
+        fields.put("groupid", self.groups + job.group);
+        fields.put("error", job.error);
+        fields.put("eta", 0);
+        fields.put("elapsed", (run.elapsed_ns + run.ramp_ns).div_ceil(1_000_000_000));
+        fields.put("job options", texts(&job.options));
+        let reported = job.reported();
+        let (mixed, each): (Vec<_>, Vec<_>) = reported.iter().partition(|it| it.0 == "mixed");
+        each.iter().for_each(|(name, of)| fields.put(name, self.transfer(name, of)));
+        let lat_ns = Times(job.sync.lat.as_ref(), self.show());
+        let sync = Sync { total_ios: job.sync.total_ios, lat_ns };
+        fields.put_if(!each.is_empty(), "sync", sync);
+        mixed.iter().for_each(|(name, of)| fields.put(name, self.transfer(name, of)));
+        fields.put("job_runtime", millis(job.total_runtime_ns + job.checks.total_ns));
+        fields.put("usr_cpu", job.usr_cpu);
+        fields.put("sys_cpu", job.sys_cpu);
+        fields.put("ctx", job.ctx);
+        fields.put("majf", job.majf);
+        fields.put("minf", job.minf);
+        fields.put("iodepth_level", Map(job.iodepth_level.shares().to_vec()));
+        fields.put("iodepth_submit", Map(job.iodepth_submit.shares().to_vec()));
+        fields.put("iodepth_complete", Map(job.iodepth_complete.shares().to_vec()));
+        let units = ["latency_ns", "latency_us", "latency_ms"];
+        units.iter().zip(latency_classes(job)).for_each(|(unit, all)| fields.put(unit, Map(all)));
+        if let Some(Forgiven { count, first }) = job.forgiven {
+            fields.put("total_err", count);
+            fields.put("first_error", first);
         }
+        let target = job.latency_target;
+        fields.put("latency_depth", job.iodepth);
+        fields.put("latency_target", target.map_or(0, |latency| latency.target.0));
+        fields.put("latency_percentile", target.map_or(100.0, |latency| latency.percentile));
+        fields.put("latency_window", target.map_or(0, |latency| latency.window.0 / 1_000));
+        let mut options = job.options.iter().chain(&self.report.global_options);
+        if let Some((_, text)) = options.find(|(key, _)| key == "description") {
+            fields.put("desc", text);
+        }
+        fields.put("blkmq", self.queue());
+        fields.end()
     }
 }
 
@@ -342,18 +281,6 @@ impl<K: Serialize, V: Serialize> Serialize for Map<K, V> {
             map.serialize_entry(key, value)?;
         }
         map.end()
-    }
-}
-
-impl<K, V> Default for Map<K, V> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<K, V> Map<K, V> {
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

@@ -92,8 +92,13 @@ impl fmt::Display for Partial {
 
 /// One workload on one queue. If it was repeated, everything but `repetitions` is from the repetition with the median
 /// rate.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Run {
+    /// The repetition that the figures are of, from 0.
+    pub repetition: usize,
+    /// The run was cut short by a signal, or has not ended.
+    #[serde(rename = "partial", skip_serializing_if = "std::ops::Not::not")]
+    pub is_partial: bool,
     /// The scheduler's name, `mq-deadline`.
     pub scheduler: String,
     /// The attributes that were set, `read_expire=100,fifo_batch=8`; empty with defaults.
@@ -106,34 +111,39 @@ pub struct Run {
     pub scope: String,
     /// Threads that submitted.
     pub threads: u32,
-    /// The run was cut short by a signal, or has not ended.
-    pub is_partial: bool,
-    /// The figures of each job (or group of jobs).
-    pub jobs: Vec<JobResult>,
     /// Measured wall time in nanoseconds, without the ramp.
     pub elapsed_ns: u64,
     /// Wall time before measuring began, in nanoseconds; excluded from every figure of the jobs.
     pub ramp_ns: u64,
-    /// The name that distinguishes the run within the report, valid in file names; empty if there is only one.
-    pub case: String,
-    /// The repetition that the figures are of, from 0.
-    pub repetition: usize,
-    /// I/Os per second over all jobs, one value for each repetition.
-    pub repetitions: Vec<f64>,
     /// CPU time of the whole process while measuring, in nanoseconds, including threads without a job (pumps). `None`
     /// if it was not read; then the jobs' own times are used.
     pub cpu_ns: Option<u64>,
+    /// I/Os per second over all jobs, one value for each repetition.
+    #[serde(rename = "repetitions_iops")]
+    pub repetitions: Vec<f64>,
     /// The counters of the queue.
+    #[serde(flatten)]
     pub counters: Counters,
+    /// The name that distinguishes the run within the report, valid in file names; empty if there is only one.
+    #[serde(skip)]
+    pub case: String,
+    /// The figures of each job (or group of jobs).
+    #[serde(skip)]
+    pub jobs: Vec<JobResult>,
     /// The figures of the groups; empty without groups.
+    #[serde(skip)]
     pub groups: Groups,
     /// The state shared by the instances of a scheduler.
+    #[serde(skip)]
     pub shared: Shared,
     /// The stages of each operation's time, including the ramp; empty if it was not counted.
+    #[serde(skip)]
     pub times: Vec<OpTimes>,
     /// Requests in a thousand that reached the device before one picked earlier, if they were counted.
+    #[serde(skip)]
     pub inversions_per_1000: Option<f64>,
     /// The courses over time, if they were recorded: they are, for pages with plots.
+    #[serde(skip)]
     pub courses: Option<Courses>,
 }
 
@@ -153,9 +163,11 @@ pub struct Courses {
 }
 
 /// The device of a run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, serde::Serialize)]
+#[serde(transparent)]
 pub struct Device {
     /// Decides which conclusions the figures allow.
+    #[serde(skip)]
     pub kind: DeviceKind,
     /// Name and parameters, `null(irqmode=0,submit_queues=2)`.
     pub text: String,

@@ -2,150 +2,98 @@
 //! figures of a queue are its groups, and the state shared by the instances of its scheduler.
 
 use super::super::job::{Direction, JobResult, Latency, Percentile, ratio};
-use super::super::model::{Groups, OpTimes, Report, STAGES, Waited};
-use super::{Detail, Map};
-use blkmq_core::IoPrio;
+use super::super::model::{Groups, OpTimes, Report, Run, STAGES, Shared, Waited};
+use super::{Detail, Fields, Map};
 use blkmq_lab::workload::Latencies;
 use blkmq_sched::Reading;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::json;
 
-#[derive(Serialize)]
-pub(super) struct Transfer {
-    io_bytes: u64,
-    io_kbytes: u64,
-    bw_bytes: u64,
-    bw: u64,
-    iops: f64,
-    runtime: u64,
-    total_ios: u64,
-    short_ios: u64,
-    drop_ios: u64,
-    slat_ns: Times,
-    clat_ns: Times,
-    lat_ns: Times,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    prios: Vec<Prio>,
-    bw_min: u64,
-    bw_max: u64,
-    bw_agg: f64,
-    bw_mean: f64,
-    bw_dev: f64,
-    bw_samples: u64,
-    iops_min: u64,
-    iops_max: u64,
-    iops_mean: f64,
-    iops_stddev: f64,
-    iops_samples: u64,
+pub(super) struct Transfer<'a> {
+    pub direction: &'a Direction,
+    /// Its percentage of the bandwidth of its reporting group.
+    pub bw_agg: f64,
+    pub show: Show<'a>,
+    /// The latencies of which percentiles are shown.
+    pub of: Latencies,
 }
 
 /// The latency of the I/Os of one priority, as fio prints it.
 #[derive(Serialize)]
-struct Prio {
+struct Prio<'a> {
     prioclass: u8,
     prio: u16,
-    clat_ns: Times,
+    clat_ns: Times<'a>,
 }
 
-#[derive(Default, Serialize)]
-pub(super) struct Times {
-    min: u64,
-    max: u64,
-    mean: f64,
-    stddev: f64,
-    #[serde(rename = "N")]
-    count: u64,
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    percentile: Map<String, u64>,
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    bins: Map<u64, u64>,
-}
-
-/// The distributions of a latency that fio prints in addition to its summary.
+/// The summary of a latency, with its percentiles and perhaps its buckets.
 #[derive(Clone, Copy)]
-pub(super) enum Show<'a> {
-    Summary,
-    Percentiles(&'a [Percentile]),
-    Bins(&'a [Percentile]),
-}
+pub(super) struct Times<'a>(pub Option<&'a Latency>, pub Show<'a>);
 
-impl<'a> Show<'a> {
-    /// Everything about `job` that a report with this detail shows.
-    pub(super) fn all(detail: Detail, job: &'a JobResult) -> Self {
-        match detail {
-            Detail::Plain => Self::Percentiles(&job.percentiles),
-            Detail::Bins => Self::Bins(&job.percentiles),
-        }
-    }
-}
+/// The percentiles that are shown in addition to a summary, and whether buckets are.
+pub(super) type Show<'a> = (&'a [Percentile], Detail);
 
-impl Transfer {
-    pub(super) fn new(direction: &Direction, bw_agg: f64, shown: Show<'_>, of: Latencies) -> Self {
-        let if_wanted = |wanted: bool| if wanted { shown } else { Show::Summary };
+impl Serialize for Transfer<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { direction, bw_agg, show, of } = *self;
+        let times = |latency, is_wanted: bool| {
+            Times(latency, if is_wanted { show } else { (&[], Detail::Plain) })
+        };
         let Direction { bw_samples: bw, iops_samples: iops, .. } = *direction;
         let bw_bytes = direction.bytes_per_second().round() as u64;
-        let (kib, whole) =
-            (|value: f64| (value / 1024.0).round() as u64, |v: f64| v.round() as u64);
-        Self {
-            io_bytes: direction.io_bytes,
-            io_kbytes: direction.io_bytes / 1024,
-            bw_bytes,
-            bw: bw_bytes / 1024,
-            iops: direction.iops(),
-            runtime: millis(direction.runtime_ns),
-            total_ios: direction.total_ios,
-            short_ios: direction.short_ios,
-            drop_ios: direction.drop_ios,
-            slat_ns: Times::new(direction.slat.as_ref(), if_wanted(of.slat)),
-            clat_ns: Times::new(direction.clat.as_ref(), if_wanted(of.clat)),
-            lat_ns: Times::new(direction.lat.as_ref(), if_wanted(of.lat)),
-            prios: direction
-                .prios
-                .iter()
-                .map(|(prio, clat)| Prio::new(*prio, clat, if_wanted(of.clat)))
-                .collect(),
-            bw_min: kib(bw.min),
-            bw_max: kib(bw.max),
-            bw_agg,
-            bw_mean: bw.mean / 1024.0,
-            bw_dev: bw.stddev / 1024.0,
-            bw_samples: bw.count,
-            iops_min: whole(iops.min),
-            iops_max: whole(iops.max),
-            iops_mean: iops.mean,
-            iops_stddev: iops.stddev,
-            iops_samples: iops.count,
-        }
+        let whole = |value: f64| value.round() as u64;
+        let mut fields = Fields::of(serializer);
+        fields.put("io_bytes", direction.io_bytes);
+        fields.put("io_kbytes", direction.io_bytes / 1024);
+        fields.put("bw_bytes", bw_bytes);
+        fields.put("bw", bw_bytes / 1024);
+        fields.put("iops", direction.iops());
+        fields.put("runtime", millis(direction.runtime_ns));
+        fields.put("total_ios", direction.total_ios);
+        fields.put("short_ios", direction.short_ios);
+        fields.put("drop_ios", direction.drop_ios);
+        fields.put("slat_ns", times(direction.slat.as_ref(), of.slat));
+        fields.put("clat_ns", times(direction.clat.as_ref(), of.clat));
+        fields.put("lat_ns", times(direction.lat.as_ref(), of.lat));
+        let prios = Vec::from_iter(direction.prios.iter().map(|(prio, clat)| Prio {
+            prioclass: prio.class() as u8,
+            prio: prio.level(),
+            clat_ns: times(Some(clat), of.clat),
+        }));
+        fields.put_if(!prios.is_empty(), "prios", prios);
+        fields.put("bw_min", whole(bw.min / 1024.0));
+        fields.put("bw_max", whole(bw.max / 1024.0));
+        fields.put("bw_agg", bw_agg);
+        fields.put("bw_mean", bw.mean / 1024.0);
+        fields.put("bw_dev", bw.stddev / 1024.0);
+        fields.put("bw_samples", bw.count);
+        fields.put("iops_min", whole(iops.min));
+        fields.put("iops_max", whole(iops.max));
+        fields.put("iops_mean", iops.mean);
+        fields.put("iops_stddev", iops.stddev);
+        fields.put("iops_samples", iops.count);
+        fields.end()
     }
 }
 
-impl Prio {
-    fn new(prio: IoPrio, clat: &Latency, shown: Show<'_>) -> Self {
-        let (prioclass, level) = (prio.class() as u8, prio.level());
-        Self { prioclass, prio: level, clat_ns: Times::new(Some(clat), shown) }
-    }
-}
-
-impl Times {
-    pub(super) fn new(latency: Option<&Latency>, show: Show<'_>) -> Self {
+impl Serialize for Times<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(latency, (list, detail)) = self;
         // fio prints zeros if nothing was timed.
-        let Some(latency) = latency.filter(|l| l.0.count() > 0) else { return Self::default() };
+        let latency = latency.cloned().unwrap_or_default();
         let times = &latency.0;
-        let percentile = match show {
-            Show::Summary => vec![],
-            Show::Percentiles(list) | Show::Bins(list) => {
-                list.iter().map(|p| (format!("{:.6}", p.percent()), p.of(times))).collect()
-            }
-        };
-        let bins = if matches!(show, Show::Bins(_)) { times.buckets().collect() } else { vec![] };
-        Self {
-            min: times.min(),
-            max: times.max(),
-            mean: times.mean(),
-            stddev: latency.stddev(),
-            count: times.count(),
-            percentile: Map(percentile),
-            bins: Map(bins),
-        }
+        let is_timed = times.count() > 0;
+        let percentile = list.iter().map(|p| (format!("{:.6}", p.percent()), p.of(times)));
+        let mut fields = Fields::of(serializer);
+        fields.put("min", times.min());
+        fields.put("max", times.max());
+        fields.put("mean", times.mean());
+        fields.put("stddev", latency.stddev());
+        fields.put("N", times.count());
+        fields.put_if(is_timed && !list.is_empty(), "percentile", Map(percentile.collect()));
+        let has_bins = is_timed && *detail == Detail::Bins;
+        fields.put_if(has_bins, "bins", Map(times.buckets().collect()));
+        fields.end()
     }
 }
 
@@ -192,49 +140,14 @@ pub(super) fn latency_classes(job: &JobResult) -> [Vec<(&'static str, f64)>; 3] 
     ]
 }
 
-#[derive(Serialize)]
+/// The figures of a run's queue.
 pub(super) struct Details<'a> {
-    run: usize,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    tokens: &'a [u32],
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    governor: Map<&'static str, u64>,
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    times: Map<&'static str, QueueTimes>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group_stats: Option<&'a str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    groups: Vec<Group<'a>>,
+    number: usize,
+    run: &'a Run,
 }
 
-#[derive(Serialize)]
-struct QueueTimes {
-    requests: u64,
-    merged: u64,
-    #[serde(flatten)]
-    stages: Map<String, u64>,
-}
-
-#[derive(Serialize)]
-struct Group<'a> {
-    name: &'a str,
-    parent: Option<&'a str>,
-    weight: Option<u32>,
-    ios: u64,
-    bytes: u64,
-    share: f64,
-    due: Option<f64>,
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    stats: Map<&'a str, Statistic>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    waited_for: Vec<WaitedFor<'a>>,
-}
-
-#[derive(Serialize)]
-struct WaitedFor<'a> {
-    group: Option<&'a str>,
-    time_ns: u64,
-}
+/// The group with this index.
+struct Group<'a>(&'a Groups, usize);
 
 #[derive(Serialize)]
 #[serde(untagged)]
@@ -247,49 +160,57 @@ impl<'a> Details<'a> {
     /// The entries of every run with such figures.
     pub(super) fn all(report: &'a Report) -> Vec<Self> {
         let runs = report.runs.iter().enumerate();
-        let details = runs.map(|(run, it)| Self {
-            run,
-            tokens: &it.shared.tokens,
-            governor: Map(it.shared.governor.clone()),
-            times: Map(it.times.iter().map(|of| (of.op, QueueTimes::new(of))).collect()),
-            group_stats: (!it.groups.all.is_empty()).then_some(it.groups.level.as_str()),
-            groups: (0..it.groups.all.len()).map(|at| Group::new(&it.groups, at)).collect(),
-        });
-        let is_any =
-            |it: &Self| !(it.tokens.is_empty() && it.groups.is_empty() && it.times.is_empty());
-        details.filter(is_any).collect()
+        let is_any = |run: &Run| {
+            !(run.shared.tokens.is_empty() && run.groups.all.is_empty() && run.times.is_empty())
+        };
+        runs.map(|(number, run)| Self { number, run }).filter(|it| is_any(it.run)).collect()
     }
 }
 
-impl QueueTimes {
-    fn new(of: &OpTimes) -> Self {
-        let stages = STAGES.iter().zip(of.stages).map(|(name, sum)| (format!("{name}_ns"), sum));
-        Self { requests: of.requests, merged: of.merged, stages: Map(stages.collect()) }
+impl Serialize for Details<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Run { shared: Shared { tokens, governor }, times, groups, .. } = self.run;
+        let mut fields = Fields::of(serializer);
+        fields.put("run", self.number);
+        fields.put_if(!tokens.is_empty(), "tokens", tokens);
+        fields.put_if(!governor.is_empty(), "governor", Map(governor.clone()));
+        let stages = times.iter().map(|of| (of.op, op_times(of))).collect();
+        fields.put_if(!times.is_empty(), "times", Map(stages));
+        let all = Vec::from_iter((0..groups.all.len()).map(|at| Group(groups, at)));
+        fields.put_if(!all.is_empty(), "group_stats", &groups.level);
+        fields.put_if(!all.is_empty(), "groups", all);
+        fields.end()
     }
 }
 
-impl<'a> Group<'a> {
-    fn new(groups: &'a Groups, at: usize) -> Self {
+fn op_times(of: &OpTimes) -> Map<String, u64> {
+    let counts = [("requests".to_owned(), of.requests), ("merged".to_owned(), of.merged)];
+    let stages = STAGES.iter().zip(of.stages).map(|(name, sum)| (format!("{name}_ns"), sum));
+    Map(counts.into_iter().chain(stages).collect())
+}
+
+impl Serialize for Group<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(groups, at) = *self;
         let group = &groups.all[at];
+        let name = |at: usize| &groups.all[at].name;
         let statistic = |reading: &Reading| match reading {
             Reading::Flow(flow) => Statistic::Flow(Map(flow.rows().to_vec())),
             Reading::Number(number) => Statistic::Number(*number),
         };
-        let waited = |waited: &Waited| WaitedFor {
-            group: waited.behind.map(|at| groups.all[at].name.as_str()),
-            time_ns: waited.ns,
-        };
-        let stats = group.stats.iter().map(|(name, reading)| (name.as_str(), statistic(reading)));
-        Self {
-            name: &group.name,
-            parent: group.parent.map(|parent| groups.all[parent].name.as_str()),
-            weight: group.weight,
-            ios: group.ios,
-            bytes: group.bytes,
-            share: groups.share(at),
-            due: groups.due(at),
-            stats: Map(stats.collect()),
-            waited_for: group.waited.iter().map(waited).collect(),
-        }
+        let waited = |it: &Waited| json!({ "group": it.behind.map(name), "time_ns": it.ns });
+        let stats = group.stats.iter().map(|(name, reading)| (name, statistic(reading)));
+        let mut fields = Fields::of(serializer);
+        fields.put("name", &group.name);
+        fields.put("parent", group.parent.map(name));
+        fields.put("weight", group.weight);
+        fields.put("ios", group.ios);
+        fields.put("bytes", group.bytes);
+        fields.put("share", groups.share(at));
+        fields.put("due", groups.due(at));
+        fields.put_if(!group.stats.is_empty(), "stats", Map(stats.collect()));
+        let waited_for = Vec::from_iter(group.waited.iter().map(waited));
+        fields.put_if(!waited_for.is_empty(), "waited_for", waited_for);
+        fields.end()
     }
 }
