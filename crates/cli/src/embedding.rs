@@ -104,7 +104,7 @@ impl Study {
     /// The study in JSON, as in a folder of results.
     #[must_use]
     pub fn json(&self) -> String {
-        self.0.study().json()
+        self.0.study.json()
     }
 
     /// Points of the grid.
@@ -157,7 +157,7 @@ impl Folder {
     /// If the folder belongs to another study, or is in use.
     pub fn open(folder: &Path, study: &Study) -> Result<(Self, Vec<String>), Error> {
         let (store, rows) =
-            experiment::Store::open(folder, study.0.study(), experiment::Shard::ALL)?;
+            experiment::Store::open(folder, &study.0.study, experiment::Shard::ALL)?;
         Ok((Self(store), rows.values().map(Row::line).collect()))
     }
 

@@ -8,14 +8,17 @@
 //! one, and by `sqrt(n / (n - 1))`. An interval that contains zero, or that lies within the negligible differences, is
 //! reported as no difference.
 
+use super::Points;
 use super::rows::{JobRow, KindRow, OfRun, Row, show};
 use super::study::{Axis, Study, Value};
+use crate::report::figures::text_table;
 use crate::report::html;
+use crate::report::lines::{csv_line, or_empty};
 use crate::report::svg::rows::{self, LEFT, RIGHT};
 use crate::report::svg::{Markup, bar, line};
 use crate::report::wording::counted;
 use blkmq_terminal::UsageError;
-use blkmq_terminal::paper::{Align, Paper, TextTable, push_line};
+use blkmq_terminal::paper::{Align, Paper, push_line};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -339,14 +342,10 @@ fn bootstrap(values: &[f64]) -> (f64, f64) {
 
 /// Everything known about an experiment.
 pub struct Answers<'a> {
-    /// The experiment.
-    pub study: &'a Study,
-    /// Its axes.
-    pub axes: &'a [Axis],
-    /// The number of its points that were run.
+    /// Its points.
+    pub points: &'a Points,
+    /// The number of points that were run.
     pub rows: usize,
-    /// Points of the grid.
-    pub points: usize,
     /// The answers.
     pub questions: &'a [Question],
 }
@@ -355,24 +354,26 @@ impl Answers<'_> {
     /// The result of the comparison, a sentence for each question about a figure that `is_asked` for.
     pub fn sentences(&self, is_asked: impl Fn(&Metric) -> bool) -> Vec<String> {
         let asked = self.questions.iter().filter(|question| is_asked(&question.metric));
-        asked.map(|question| sentence(self.study, question)).collect()
+        asked.map(|question| sentence(&self.points.study, question)).collect()
     }
 
     /// Describes how the answers were computed.
     fn method(&self) -> Vec<String> {
-        let mut lines = vec![format!("{} of {}", self.rows, counted(self.points as u64, "point"))];
-        if self.rows < self.points {
+        let points = self.points.len();
+        let mut lines = vec![format!("{} of {}", self.rows, counted(points as u64, "point"))];
+        if self.rows < points {
             lines[0].push_str("; the others are missing");
         }
-        let (Some(compared), Some(first)) = (self.study.compared(), self.questions.first()) else {
+        let (Some(compared), Some(first)) = (self.points.study.compared(), self.questions.first())
+        else {
             return lines;
         };
-        let baseline = self.study.shown(&first.answers[0].value);
-        lines.push(match self.study.pair() {
+        let baseline = self.points.study.shown(&first.answers[0].value);
+        lines.push(match self.points.study.pair() {
             Some(pair) => format!(
                 "differences of each {compared} from {baseline}, over pairs with the same {pair}, and their 95 % intervals; \
                  below {} % they are none",
-                self.study.least()
+                self.points.study.least()
             ),
             None => format!(
                 "no axis is one of repetitions, such as seed: differences from {baseline} have no interval"
@@ -385,20 +386,21 @@ impl Answers<'_> {
     }
 
     /// The names of the columns.
-    fn columns(&self) -> Vec<(&str, Align)> {
-        let mut columns: Vec<(&str, Align)> =
-            self.places().into_iter().map(|name| (name, Align::Left)).collect();
-        columns.push(("figure", Align::Left));
-        columns.push((self.study.compared().unwrap_or_default(), Align::Left));
-        columns.extend(["median", "difference", "95 % interval"].map(|name| (name, Align::Right)));
-        columns
+    fn columns(&self) -> Vec<(&str, &str, Align)> {
+        let places = self.places().into_iter().chain(["figure"]);
+        let words = places.chain(self.points.study.compared().or(Some("")));
+        let figures = ["median", "difference", "95 % interval"];
+        let words = words.map(|name| (name, "", Align::Left));
+        words.chain(figures.map(|name| (name, "", Align::Right))).collect()
     }
 
     /// The axes that are neither compared nor paired, and have several values.
     fn places(&self) -> Vec<&str> {
-        let others = self.axes.iter().filter(|axis| {
+        let others = self.points.axes.iter().filter(|axis| {
             let name = Some(axis.name.as_str());
-            name != self.study.compared() && name != self.study.pair() && axis.values.len() > 1
+            name != self.points.study.compared()
+                && name != self.points.study.pair()
+                && axis.values.len() > 1
         });
         others.map(|axis| axis.name.as_str()).collect()
     }
@@ -410,7 +412,7 @@ impl Answers<'_> {
                 let mut cells: Vec<String> =
                     self.places().iter().map(|name| question.place[*name].to_string()).collect();
                 cells.push(question.metric.to_string());
-                cells.push(self.study.shown(&answer.value));
+                cells.push(self.points.study.shown(&answer.value));
                 let median = answer.median.map(|value| show(&question.metric.name, value));
                 cells.push(median.unwrap_or_else(|| "-".into()));
                 let (difference, interval) = words(answer);
@@ -441,11 +443,7 @@ impl Answers<'_> {
 
     /// Adds the table of all answers.
     pub fn table(&self, out: &mut Paper) {
-        let columns = self.columns();
-        let columns = columns.into_iter().map(|(name, align)| (name.to_owned(), align)).collect();
-        let mut table = TextTable::new(columns);
-        self.cells().iter().for_each(|row| table.row(row));
-        out.table(&table);
+        out.table(&text_table(&self.columns(), &self.cells()));
     }
 
     /// The page.
@@ -457,7 +455,7 @@ impl Answers<'_> {
             html::list(m, "notes", &self.method());
             self.draw(m, "h2");
             m.leaf("h2", &[], "The study");
-            m.leaf("pre", &[], &self.study.json());
+            m.leaf("pre", &[], &self.points.study.json());
         })
     }
 
@@ -477,15 +475,13 @@ impl Answers<'_> {
             let better = if question.metric.less_is_better() { "left" } else { "right" };
             let says = format!(
                 "Difference from {}, with its interval; further {better} is better.",
-                self.study.shown(&question.answers[0].value)
+                self.points.study.shown(&question.answers[0].value)
             );
             m.leaf("p", &[("class", &"soft")], &says);
             m.append(&plot);
         }
         m.leaf(heading, &[], "All figures");
-        let columns = self.columns();
-        let columns = Vec::from_iter(columns.into_iter().map(|(name, align)| (name, "", align)));
-        html::table(m, &columns, &self.cells());
+        html::table(m, &self.columns(), &self.cells());
     }
 
     /// Draws the differences in `metric`; returns whether there was one.
@@ -497,7 +493,7 @@ impl Answers<'_> {
                 let Some(difference) = &answer.difference else { continue };
                 let places = self.places();
                 let place = places.iter().map(|name| format!(", {}", question.place[*name]));
-                let value = self.study.shown(&answer.value);
+                let value = self.points.study.shown(&answer.value);
                 let name = format!("{value}{}", place.collect::<String>());
                 let (low, high) = difference.interval.unwrap_or((difference.mean, difference.mean));
                 marks.push((low, difference.mean, high));
@@ -550,12 +546,8 @@ fn sentence(study: &Study, question: &Question) -> String {
     let (good, bad) =
         if less { (Verdict::Lower, Verdict::Higher) } else { (Verdict::Higher, Verdict::Lower) };
     let best = differences().filter(|(_, it)| it.verdict == good);
-    let best =
-        best.min_by(
-            |(_, a), (_, b)| {
-                if less { a.mean.total_cmp(&b.mean) } else { b.mean.total_cmp(&a.mean) }
-            },
-        );
+    let rank = |it: Difference| if less { it.mean } else { -it.mean };
+    let best = best.min_by(|(_, a), (_, b)| rank(*a).total_cmp(&rank(*b)));
     match best {
         Some((value, it)) => {
             let (low, high) = it.interval.expect("a verdict has an interval");
@@ -596,10 +588,8 @@ pub fn percent(relative: f64) -> String {
 /// Formats an interval, with a common unit for both ends if possible.
 fn between(low: f64, high: f64) -> String {
     let (low, high) = (percent(low), percent(high));
-    match (low.strip_suffix(" %"), high.ends_with(" %")) {
-        (Some(low), true) => format!("{low} to {high}"),
-        _ => format!("{low} to {high}"),
-    }
+    let low = if high.ends_with(" %") { low.trim_end_matches(" %") } else { &low };
+    format!("{low} to {high}")
 }
 
 /// A line for each job of each row.
@@ -615,48 +605,28 @@ pub fn csv(axes: &[Axis], rows: &[&Row]) -> String {
             .extend(["ios", "bytes", "iops", "mean_ns", "max_ns"].map(|it| format!("{kind}_{it}")));
         heading.extend(TIMES.map(|time| format!("{kind}_p{}_ns", time.replace('.', "_"))));
     }
-    push(&mut out, &heading);
+    out.push_str(&csv_line(&heading));
     for row in rows {
         for job in &row.jobs {
-            let mut cells = vec![row.id.clone()];
-            cells.extend(
-                axes.iter().map(|axis| {
-                    row.values.get(&axis.name).map_or_else(String::new, Value::to_string)
-                }),
-            );
-            cells.push(job.name.clone());
-            cells.extend([
-                job.runtime_ns.to_string(),
-                job.iops.to_string(),
-                job.bytes_per_s.to_string(),
-            ]);
+            let values = axes.iter().map(|axis| or_empty(row.values.get(&axis.name)));
+            let mut cells = Vec::from_iter([row.id.clone()].into_iter().chain(values));
+            cells.extend([job.name.clone(), job.runtime_ns.to_string()]);
+            cells.extend([job.iops, job.bytes_per_s].map(|rate| rate.to_string()));
             for kind in KINDS {
-                cells.extend(of_kind(job.kinds.get(kind), &TIMES));
+                let row = job.kinds.get(kind);
+                cells.extend([row.map(|row| row.ios), row.map(|row| row.bytes)].map(or_empty));
+                cells.extend(
+                    [row.map(|row| row.iops), row.and_then(|row| row.mean_ns)].map(or_empty),
+                );
+                cells.push(or_empty(row.and_then(|row| row.max_ns)));
+                cells.extend(
+                    TIMES.map(|time| or_empty(row.and_then(|row| row.percentiles_ns.get(time)))),
+                );
             }
-            push(&mut out, &cells);
+            out.push_str(&csv_line(&cells));
         }
     }
     out
-}
-
-fn of_kind(row: Option<&KindRow>, times: &[&str]) -> Vec<String> {
-    let text = |value: Option<String>| value.unwrap_or_default();
-    let mut cells = vec![
-        text(row.map(|row| row.ios.to_string())),
-        text(row.map(|row| row.bytes.to_string())),
-        text(row.map(|row| row.iops.to_string())),
-        text(row.and_then(|row| Some(row.mean_ns?.to_string()))),
-        text(row.and_then(|row| Some(row.max_ns?.to_string()))),
-    ];
-    let empty = BTreeMap::new();
-    let percentiles = row.map_or(&empty, |row| &row.percentiles_ns);
-    cells.extend(times.iter().map(|time| text(percentiles.get(*time).map(u64::to_string))));
-    cells
-}
-
-fn push(out: &mut String, cells: &[String]) {
-    out.push_str(&Vec::from_iter(cells.iter().map(|cell| crate::report::quoted(cell))).join(","));
-    out.push('\n');
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::args::{self, Request};
 use crate::bench::status::Progress;
 use crate::plan::{Plan, Time, quote};
 use crate::{Failure, bench, replay};
+use answer::Answers;
 use blkmq_terminal::output::{complain, print_results, shown, width};
 use blkmq_terminal::page::Page;
 use blkmq_terminal::program::Stop;
@@ -35,27 +36,32 @@ const MAX_BYTES: u64 = 16 << 20;
 /// # Errors
 /// If the study is invalid, a run fails, or a result cannot be written.
 pub fn run(found: &ArgMatches) -> Result<(), Failure> {
-    match Wanted::of(found)? {
-        Wanted::Merge { out } => {
-            let points = Points::of(rows::study_of(&out)?)?;
-            let rows = rows::rows_of(&out)?;
-            finish(&points, &out, rows)
+    let file = found.get_one::<String>("file").expect("clap refuses a line without it");
+    let out = found.get_one::<String>("out").map(PathBuf::from);
+    if file == "merge" {
+        if let Some(name) = ["shard", "threads"].into_iter().find(|it| found.contains_id(it)) {
+            let text = format!("--{name}: not of merge, which makes no run; accepted: --out");
+            return Err(UsageError::new(text).into());
         }
-        Wanted::Run { file, out, shard, threads } => {
-            let path = file.display().to_string();
-            let bytes = bounded::read(&path, "an experiment", MAX_BYTES)?;
-            let text = String::from_utf8(bytes).map_err(|e| UsageError::new(e.to_string()));
-            let study = text.and_then(|text| Study::parse(&text)).map_err(|e| e.at(&path))?;
-            let points = Points::of(study)?;
-            points.check().map_err(|e| e.at(&path))?;
-            carry_out(&points, &out, shard, threads)
-        }
+        let out = out.unwrap_or_else(|| ".".into());
+        let points = Points::of(rows::study_of(&out)?)?;
+        return finish(&points, &out, rows::rows_of(&out)?);
     }
+    let bytes = bounded::read(file, "an experiment", MAX_BYTES)?;
+    let text = String::from_utf8(bytes).map_err(|e| UsageError::new(e.to_string()));
+    let study = text.and_then(|text| Study::parse(&text)).map_err(|e| e.at(file))?;
+    let points = Points::of(study)?;
+    points.check().map_err(|e| e.at(file))?;
+    let out = out.unwrap_or_else(|| Path::new(file).with_extension(""));
+    let shard = found.get_one("shard").copied().unwrap_or(Shard::ALL);
+    let threads = found.get_one::<u16>("threads").copied();
+    let threads = threads.unwrap_or_else(blkmq_runtime::available_cpus).into();
+    carry_out(&points, &out, shard, threads)
 }
 
 /// Makes the runs that are missing, and the results if all points are in the shard.
 fn carry_out(points: &Points, out: &Path, shard: Shard, threads: usize) -> Result<(), Failure> {
-    let (store, mut rows) = Store::open(out, points.study(), shard)?;
+    let (store, mut rows) = Store::open(out, &points.study, shard)?;
     let mine = Vec::from_iter((0..points.len()).filter(|index| shard.has(*index)));
     let missing: Vec<usize> =
         mine.iter().copied().filter(|index| !rows.contains_key(&points.id(*index))).collect();
@@ -184,14 +190,12 @@ fn in_order(points: &Points, mut rows: BTreeMap<String, Row>) -> Vec<Row> {
 pub fn answers(points: &Points, rows: Vec<Row>, folder: Option<&Path>) -> Result<String, Failure> {
     let rows = in_order(points, rows.into_iter().map(|row| (row.id.clone(), row)).collect());
     let rows = Vec::from_iter(&rows);
-    let (study, axes) = (points.study(), points.axes());
-    let questions = answer::questions(study, axes, &rows)?;
-    let (made, points) = (rows.len(), points.len());
-    let result = answer::Answers { study, axes, rows: made, points, questions: &questions };
+    let questions = answer::questions(&points.study, &points.axes, &rows)?;
+    let result = Answers { points, rows: rows.len(), questions: &questions };
     if let Some(folder) = folder {
         let lines: String = rows.iter().map(|row| row.line()).collect();
         rows::write(folder, "runs.jsonl", &lines)?;
-        rows::write(folder, "runs.csv", &answer::csv(axes, &rows))?;
+        rows::write(folder, "runs.csv", &answer::csv(&points.axes, &rows))?;
         let name = folder.file_name().map_or_else(|| "results".into(), |it| it.to_string_lossy());
         rows::write(folder, "page.html", &result.page(&name))?;
     }
@@ -203,8 +207,10 @@ const MOST_CHECKED: usize = 200;
 
 /// The points of a study.
 pub struct Points {
-    study: Study,
-    axes: Vec<Axis>,
+    /// The study.
+    pub study: Study,
+    /// The axes of its grid.
+    pub axes: Vec<Axis>,
     /// The digests of traces by their paths.
     traces: BTreeMap<String, String>,
 }
@@ -226,16 +232,6 @@ impl Points {
     /// Their number.
     pub fn len(&self) -> usize {
         self.axes.iter().map(|axis| axis.values.len()).product()
-    }
-
-    /// The study.
-    pub fn study(&self) -> &Study {
-        &self.study
-    }
-
-    /// The axes of its grid.
-    pub fn axes(&self) -> &[Axis] {
-        &self.axes
     }
 
     fn point(&self, index: usize) -> Point {
@@ -405,26 +401,6 @@ A figure of a job is iops, bytes_per_s, or one of read, write, trim and sync wit
 read_p99.9. A figure of the whole run is merged (the share of I/Os), request_bytes, cpu_per_io, kicks_per_io, waiting (the \
 share of the threads' time for a lock) or inversions (of a thousand requests).";
 
-/// The task.
-enum Wanted {
-    /// Run the points of a study.
-    Run {
-        /// The study file.
-        file: PathBuf,
-        /// The folder of results.
-        out: PathBuf,
-        /// The points.
-        shard: Shard,
-        /// Threads.
-        threads: usize,
-    },
-    /// Put the shards of a folder together.
-    Merge {
-        /// The folder.
-        out: PathBuf,
-    },
-}
-
 /// The command.
 pub fn definition() -> Command {
     let option = |name, value| Arg::new(name).long(name).value_name(value);
@@ -444,29 +420,4 @@ pub fn definition() -> Command {
             .value_parser(value_parser!(u16).range(1..=1024))
             .help("simulations at a time (default: as many as there are CPUs)"),
     ])
-}
-
-impl Wanted {
-    /// Converts the arguments that clap has parsed.
-    ///
-    /// # Errors
-    /// If an option does not apply to merge.
-    fn of(found: &ArgMatches) -> Result<Self, UsageError> {
-        let file = found.get_one::<String>("file").expect("clap refuses a line without it");
-        let out = found.get_one::<String>("out").map(PathBuf::from);
-        if file == "merge" {
-            if let Some(name) = ["shard", "threads"].into_iter().find(|it| found.contains_id(it)) {
-                let text = format!("--{name}: not of merge, which makes no run; accepted: --out");
-                return Err(UsageError::new(text));
-            }
-            return Ok(Self::Merge { out: out.unwrap_or_else(|| ".".into()) });
-        }
-        let threads = found.get_one::<u16>("threads").copied();
-        Ok(Self::Run {
-            out: out.unwrap_or_else(|| Path::new(file).with_extension("")),
-            file: file.into(),
-            shard: found.get_one("shard").copied().unwrap_or(Shard::ALL),
-            threads: threads.unwrap_or_else(blkmq_runtime::available_cpus).into(),
-        })
-    }
 }

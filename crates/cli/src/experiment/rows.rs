@@ -7,7 +7,7 @@
 
 use super::study::{Point, Study, Value};
 use crate::Failure;
-use crate::report::job::{Direction, JobResult, Latency};
+use crate::report::job::{JobResult, Latency, ratio};
 use crate::report::model::{Report, Run};
 use crate::report::wording::{bytes, count, decimal_bytes, nanos, percent};
 use blkmq_core::Histogram;
@@ -15,7 +15,7 @@ use blkmq_terminal::{UsageError, bounded};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -107,21 +107,22 @@ pub struct GroupRow {
 impl Row {
     /// The result of `point` with that `id`, whose run is the only one of `report`.
     pub fn of(id: String, point: &Point, report: &Report) -> Self {
-        let run = report.runs.first();
-        let all = run.map_or(0, |run| run.groups.all.len());
-        let group = |at: usize| {
-            let groups = &run.expect("groups are of a run").groups;
-            let (ios, bytes, share) = (groups.ios(at), groups.bytes(at), groups.share(at));
-            GroupRow { name: groups.all[at].name.clone(), ios, bytes, share }
+        let none = Run::default();
+        let run = report.runs.first().unwrap_or(&none);
+        let figures = OF_RUN.iter().filter_map(|it| Some((it.name.to_owned(), (it.of)(run)?)));
+        let groups = &run.groups;
+        let group = |at: usize| GroupRow {
+            name: groups.all[at].name.clone(),
+            ios: groups.ios(at),
+            bytes: groups.bytes(at),
+            share: groups.share(at),
         };
         Self {
             id,
             values: point.values.clone(),
-            run: run.into_iter().flat_map(figures).collect(),
-            jobs: run.map_or_else(Vec::new, |run| {
-                run.jobs.iter().map(|job| job_row(run, job)).collect()
-            }),
-            groups: (0..all).map(group).collect(),
+            run: figures.collect(),
+            jobs: run.jobs.iter().map(|job| job_row(run, job)).collect(),
+            groups: (0..groups.all.len()).map(group).collect(),
             notes: report.notes.clone(),
         }
     }
@@ -133,48 +134,34 @@ impl Row {
     }
 }
 
-fn figures(run: &Run) -> impl Iterator<Item = (String, f64)> {
-    OF_RUN.iter().filter_map(|figure| Some((figure.name.to_owned(), figure.of(run)?)))
-}
-
 fn job_row(run: &Run, job: &JobResult) -> JobRow {
     let mut kinds = BTreeMap::new();
-    for (name, direction) in job.directions() {
-        if direction.total_ios > 0 {
-            kinds.insert(name.to_owned(), kind_row(direction));
-        }
+    for (name, it) in job.directions() {
+        let times = it.lat.as_ref().or(it.clat.as_ref());
+        kinds.insert(name.to_owned(), kind_row(it.total_ios, it.io_bytes, it.iops(), times));
     }
-    if job.sync.total_ios > 0 {
-        let seconds = job.runtime_ns as f64 / 1e9;
-        let iops = if seconds > 0.0 { job.sync.total_ios as f64 / seconds } else { 0.0 };
-        let row =
-            KindRow { ios: job.sync.total_ios, bytes: 0, iops, ..timed(job.sync.lat.as_ref()) };
-        kinds.insert("sync".into(), row);
-    }
-    let runtime_ns = if job.runtime_ns > 0 { job.runtime_ns } else { run.elapsed_ns };
-    let (iops, bytes_per_s) = (job.iops(), job.bytes_per_second());
-    JobRow { name: job.name.clone(), runtime_ns, iops, bytes_per_s, kinds }
-}
-
-fn kind_row(direction: &Direction) -> KindRow {
-    let times = direction.lat.as_ref().or(direction.clat.as_ref());
-    KindRow {
-        ios: direction.total_ios,
-        bytes: direction.io_bytes,
-        iops: direction.iops(),
-        ..timed(times)
+    let flushes = job.sync.total_ios;
+    let iops = ratio(flushes as f64, job.runtime_ns as f64 / 1e9);
+    kinds.insert("sync".into(), kind_row(flushes, 0, iops, job.sync.lat.as_ref()));
+    kinds.retain(|_, row| row.ios > 0);
+    JobRow {
+        name: job.name.clone(),
+        runtime_ns: if job.runtime_ns > 0 { job.runtime_ns } else { run.elapsed_ns },
+        iops: job.iops(),
+        bytes_per_s: job.bytes_per_second(),
+        kinds,
     }
 }
 
-fn timed(times: Option<&Latency>) -> KindRow {
+fn kind_row(ios: u64, bytes: u64, iops: f64, times: Option<&Latency>) -> KindRow {
     let times = times.map(|times| &times.0).filter(|times| times.count() > 0);
     let percentiles = times.into_iter().flat_map(|times| {
         PERCENTILES.map(|(name, part)| (name.to_owned(), times.quantile(part, 10_000)))
     });
     KindRow {
-        ios: 0,
-        bytes: 0,
-        iops: 0.0,
+        ios,
+        bytes,
+        iops,
         mean_ns: times.map(Histogram::mean),
         max_ns: times.map(Histogram::max),
         percentiles_ns: percentiles.collect(),
@@ -212,6 +199,7 @@ pub struct OfRun {
     /// A lower value is better.
     pub less_is_better: bool,
     show: fn(f64) -> String,
+    /// The figure of a run; `None` if it was not measured.
     of: fn(&Run) -> Option<f64>,
 }
 
@@ -236,11 +224,6 @@ impl OfRun {
     /// Finds a figure of a run.
     pub fn find(name: &str) -> Option<&'static Self> {
         OF_RUN.iter().find(|figure| figure.name == name)
-    }
-
-    /// The figure of `run`; `None` if it was not measured.
-    pub fn of(&self, run: &Run) -> Option<f64> {
-        (self.of)(run)
     }
 }
 
@@ -348,14 +331,11 @@ impl Store {
             }
             e => refuse(&path, &e.into()),
         })?;
-        let text = bounded::read(&path.display().to_string(), "results", MAX_BYTES)?;
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        if whole < text.len() {
-            file.set_len(whole as u64).map_err(|e| refuse(&path, &e))?;
-        }
-        file.seek(SeekFrom::End(0)).map_err(|e| refuse(&path, &e))?;
         let mut rows = BTreeMap::new();
-        read_rows(&path, &text[..whole], &mut rows)?;
+        let whole = read_rows(&path, &mut rows)?;
+        file.set_len(whole)
+            .and_then(|()| file.seek(SeekFrom::End(0)))
+            .map_err(|e| refuse(&path, &e))?;
         Ok((Self { path, file }, rows))
     }
 
@@ -388,12 +368,7 @@ fn keep_study(folder: &Path, study: &Study) -> Result<(), Failure> {
             let text = "it has the results of another study; accepted: another --out, or this study under another name";
             Err(UsageError::new(text).at(folder.display().to_string()).into())
         }
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            // Renamed into place, so that no other shard reads an incomplete file.
-            let fresh = folder.join(format!("{STUDY}.{}", std::process::id()));
-            let written = std::fs::write(&fresh, study.json());
-            written.and_then(|()| std::fs::rename(&fresh, &path)).map_err(|e| refuse(&path, &e))
-        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => write(folder, STUDY, &study.json()),
         Err(e) => Err(refuse(&path, &e)),
     }
 }
@@ -414,34 +389,25 @@ pub fn study_of(folder: &Path) -> Result<Study, Failure> {
 /// # Errors
 /// If a file contains anything but rows, or two rows of one point differ.
 pub fn rows_of(folder: &Path) -> Result<BTreeMap<String, Row>, Failure> {
-    let listed = std::fs::read_dir(folder).map_err(|e| refuse(folder, &e))?;
-    let mut names = Vec::new();
-    for entry in listed {
-        let name = entry.map_err(|e| refuse(folder, &e))?.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("shard-") && name.ends_with(".jsonl") {
-            names.push(name.into_owned());
-        }
-    }
-    names.sort();
+    let listed = std::fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+    let listed = listed.map_err(|e| refuse(folder, &e))?;
+    let names = listed.iter().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let is_shard = |name: &String| name.starts_with("shard-") && name.ends_with(".jsonl");
     let mut rows = BTreeMap::new();
-    for name in names {
-        let path = folder.join(name);
-        let text = bounded::read(&path.display().to_string(), "results", MAX_BYTES)?;
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        read_rows(&path, &text[..whole], &mut rows)?;
+    for name in names.filter(is_shard).collect::<BTreeSet<_>>() {
+        read_rows(&folder.join(name), &mut rows)?;
     }
     Ok(rows)
 }
 
-fn read_rows(path: &Path, text: &[u8], rows: &mut BTreeMap<String, Row>) -> Result<(), Failure> {
-    for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
-        if line.is_empty() {
-            continue;
-        }
-        let fault = |why: String| {
-            UsageError::new(format!("line {}: {why}", at + 1)).at(path.display().to_string())
-        };
+/// Adds the rows in the complete lines of a file. Returns the length of these.
+fn read_rows(path: &Path, rows: &mut BTreeMap<String, Row>) -> Result<u64, Failure> {
+    let name = path.display().to_string();
+    let text = bounded::read(&name, "results", MAX_BYTES)?;
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let lines = text[..whole].split(|byte| *byte == b'\n').enumerate();
+    for (at, line) in lines.filter(|(_, line)| !line.is_empty()) {
+        let fault = |why: String| UsageError::new(format!("line {}: {why}", at + 1)).at(&name);
         let row: Row = serde_json::from_slice(line).map_err(|e| fault(e.to_string()))?;
         match rows.get(&row.id) {
             Some(known) if *known != row => {
@@ -451,15 +417,15 @@ fn read_rows(path: &Path, text: &[u8], rows: &mut BTreeMap<String, Row>) -> Resu
             _ => rows.insert(row.id.clone(), row),
         };
     }
-    Ok(())
+    Ok(whole as u64)
 }
 
-/// Writes a file of results, which is whole or is not there.
+/// Writes a file, which is whole or is not there: it is renamed into place, so that no other shard reads a part.
 ///
 /// # Errors
 /// If it cannot be written.
 pub fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
-    let (path, fresh) = (folder.join(name), folder.join(format!("{name}.new")));
+    let (path, fresh) = (folder.join(name), folder.join(format!("{name}.{}", std::process::id())));
     let written = std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, &path));
     written.map_err(|e| refuse(&path, &e))
 }
@@ -493,7 +459,7 @@ mod tests {
     #[test]
     fn figures_are_those_of_the_run_if_it_has_them() {
         let run = sample::run("bfq", "spin", 2, 1_000_000, 1_000);
-        let of = |name: &str, run: &Run| OfRun::find(name).expect("a figure").of(run);
+        let of = |name: &str, run: &Run| (OfRun::find(name).expect("a figure").of)(run);
         assert_eq!(of("merged", &run), Some(0.125));
         assert_eq!(of("kicks_per_io", &run), Some(4e-6));
         assert_eq!(of("request_bytes", &run), Some(4096.0 / 0.875));

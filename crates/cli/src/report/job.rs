@@ -370,7 +370,7 @@ pub fn percentiles(list: &[f64]) -> Vec<Percentile> {
 }
 
 /// `part / whole`, and 0 if the whole is 0.
-pub(super) fn ratio(part: f64, whole: f64) -> f64 {
+pub fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 

@@ -11,24 +11,31 @@
 
 use super::job::{self, Direction, JobResult, Percentile, ratio};
 use super::json;
-use super::model::{Disk, Report, Run};
+use super::model::{Counters, Disk, Report, Run};
 use super::wording::{bandwidth, bytes, decimal_bytes};
+use blkmq_core::Histogram;
 use blkmq_lab::workload::Latencies;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// The column names and cells of a line.
-type Line = Vec<(String, String)>;
+#[derive(Default)]
+struct Line(Vec<(String, String)>);
+
+impl Line {
+    fn add(&mut self, name: impl Into<String>, cell: impl ToString) {
+        self.0.push((name.into(), cell.to_string()));
+    }
+}
 
 /// The report as CSV; the header alone if there are no runs.
 #[must_use]
 pub fn csv(report: &Report) -> String {
-    let mut out = String::new();
     let listed = listed(report);
     let blank = cells(0, &Run::default(), &JobResult::default(), &listed);
-    let names = blank.iter().map(|(name, _)| name.as_str());
-    push(&mut out, names.chain(["partial"]));
+    let names = blank.0.iter().map(|(name, _)| name.as_str());
+    let mut out = csv_line(&Vec::from_iter(names.chain(["partial"])));
     for (index, run) in report.runs.iter().enumerate() {
         for job in &run.jobs {
             let partial = match report.partial {
@@ -37,7 +44,8 @@ pub fn csv(report: &Report) -> String {
                 None => "",
             };
             let cells = cells(index, run, job, &listed);
-            push(&mut out, cells.iter().map(|(_, cell)| cell.as_str()).chain([partial]));
+            let cells = cells.0.iter().map(|(_, cell)| cell.as_str());
+            out.push_str(&csv_line(&Vec::from_iter(cells.chain([partial]))));
         }
     }
     out
@@ -52,135 +60,117 @@ fn listed(report: &Report) -> Vec<Percentile> {
     Vec::from_iter(all.copied().collect::<BTreeSet<_>>())
 }
 
-fn push<'a>(out: &mut String, cells: impl Iterator<Item = &'a str>) {
-    out.push_str(&cells.map(quoted).collect::<Vec<_>>().join(","));
-    out.push('\n');
+/// The line of these cells, in quotes if they need them.
+#[must_use]
+pub fn csv_line<C: AsRef<str>>(cells: &[C]) -> String {
+    let quoted = |cell: &C| match cell.as_ref() {
+        cell if cell.contains(['"', ',', '\n', '\r']) => {
+            format!("\"{}\"", cell.replace('"', "\"\""))
+        }
+        cell => cell.to_owned(),
+    };
+    Vec::from_iter(cells.iter().map(quoted)).join(",") + "\n"
 }
 
-/// The cell of a line, in quotes if it needs them.
+/// The cell of a figure, empty if it was not measured.
 #[must_use]
-pub fn quoted(cell: &str) -> String {
-    if cell.contains(['"', ',', '\n', '\r']) {
-        format!("\"{}\"", cell.replace('"', "\"\""))
-    } else {
-        cell.to_owned()
-    }
+pub fn or_empty(figure: Option<impl ToString>) -> String {
+    figure.map_or_else(String::new, |figure| figure.to_string())
 }
 
 fn cells(index: usize, run: &Run, job: &JobResult, listed: &[Percentile]) -> Line {
-    let mut line = Line::new();
-    let mut add = |name: &str, cell: String| line.push((name.to_owned(), cell));
-    add("run", index.to_string());
-    add("scheduler", run.scheduler.clone());
-    add("scheduler_options", run.scheduler_options.clone());
-    add("device", run.device.text.clone());
-    add("access", run.access.clone());
-    add("scope", run.scope.clone());
-    add("threads", run.threads.to_string());
-    add("job", job.name.clone());
-    add("group", job.group.to_string());
-    add("error", job.error.to_string());
-    add("job_runtime_ns", job.runtime_ns.to_string());
+    let mut line = Line::default();
+    line.add("run", index);
+    line.add("scheduler", &run.scheduler);
+    line.add("scheduler_options", &run.scheduler_options);
+    line.add("device", &run.device.text);
+    line.add("access", &run.access);
+    line.add("scope", &run.scope);
+    line.add("threads", run.threads);
+    line.add("job", &job.name);
+    line.add("group", job.group);
+    line.add("error", job.error);
+    line.add("job_runtime_ns", job.runtime_ns);
     for (name, direction) in job.directions() {
         csv_transfer(&mut line, name, direction, listed);
     }
-    sync(&mut line, job);
-    let mut add = |name: &str, cell: String| line.push((name.to_owned(), cell));
-    let found = job.verify.as_ref();
-    add("verified_bytes", found.map_or_else(String::new, |found| found.bytes.to_string()));
-    add("verify_errors", found.map_or_else(String::new, |found| found.errors.to_string()));
-    add("usr_cpu_percent", format!("{:.3}", job.usr_cpu));
-    add("sys_cpu_percent", format!("{:.3}", job.sys_cpu));
-    add("run_iops", format!("{:.3}", run.iops()));
-    let (low, high) = run.range().map_or((None, None), |(low, high)| (Some(low), Some(high)));
-    add("run_iops_min", optional(low));
-    add("run_iops_max", optional(high));
-    add("run_repetitions", run.repetitions.len().to_string());
-    add("run_cpu_ns_per_io", optional(run.cpu_ns_per_io()));
-    counters(&mut line, run);
+    let times = job.sync.lat.as_ref().map(|latency| &latency.0).filter(|times| times.count() > 0);
+    line.add("sync_ios", job.sync.total_ios);
+    line.add("sync_p50_ns", or_empty(times.map(|times| Percentile::P50.of(times))));
+    line.add("sync_p99_ns", or_empty(times.map(|times| Percentile::P99.of(times))));
+    line.add("sync_max_ns", or_empty(times.map(Histogram::max)));
+    line.add("end_fsync_ns", or_empty(job.end_fsync_ns));
+    let verify = job.verify.as_ref();
+    line.add("verified_bytes", or_empty(verify.map(|found| found.bytes)));
+    line.add("verify_errors", or_empty(verify.map(|found| found.errors)));
+    line.add("usr_cpu_percent", fixed(job.usr_cpu));
+    line.add("sys_cpu_percent", fixed(job.sys_cpu));
+    line.add("run_iops", fixed(run.iops()));
+    line.add("run_iops_min", or_empty(run.range().map(|(low, _)| fixed(low))));
+    line.add("run_iops_max", or_empty(run.range().map(|(_, high)| fixed(high))));
+    line.add("run_repetitions", run.repetitions.len());
+    line.add("run_cpu_ns_per_io", or_empty(run.cpu_ns_per_io().map(fixed)));
+    counters(&mut line, &run.counters);
     cgroup(&mut line, run, job);
     line
 }
 
 fn csv_transfer(line: &mut Line, name: &str, direction: &Direction, listed: &[Percentile]) {
-    let mut add = |field: &str, cell: String| line.push((format!("{name}_{field}"), cell));
+    let mut add = |field: &str, cell: String| line.add(format!("{name}_{field}"), cell);
     add("ios", direction.total_ios.to_string());
     add("bytes", direction.io_bytes.to_string());
-    add("iops", format!("{:.3}", direction.iops()));
-    add("bytes_per_s", format!("{:.3}", direction.bytes_per_second()));
-    let latency = direction.clat.as_ref().filter(|l| l.0.count() > 0);
-    let whole = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
-    add("clat_mean_ns", optional(latency.map(|l| l.0.mean())));
-    let percentiles = [
-        ("clat_p50_ns", Percentile::P50),
-        ("clat_p90_ns", Percentile::P90),
-        ("clat_p99_ns", Percentile::P99),
-        ("clat_p99_9_ns", Percentile::P99_9),
-    ];
-    for (field, percentile) in percentiles {
-        add(field, whole(latency.map(|l| percentile.of(&l.0))));
-    }
-    for percentile in listed {
+    add("iops", fixed(direction.iops()));
+    add("bytes_per_s", fixed(direction.bytes_per_second()));
+    let times = direction.clat.as_ref().map(|latency| &latency.0).filter(|it| it.count() > 0);
+    add("clat_mean_ns", or_empty(times.map(|times| fixed(times.mean()))));
+    let usual = [Percentile::P50, Percentile::P90, Percentile::P99, Percentile::P99_9];
+    for percentile in usual.iter().chain(listed) {
         let text = percentile.text();
         let name = text.trim_end_matches('0').trim_end_matches('.').replace('.', "_");
-        add(&format!("clat_p{name}_ns"), whole(latency.map(|l| percentile.of(&l.0))));
+        let value = times.map(|times| percentile.of(times));
+        add(&format!("clat_p{name}_ns"), or_empty(value));
     }
-    add("clat_max_ns", whole(latency.map(|l| l.0.max())));
+    add("clat_max_ns", or_empty(times.map(Histogram::max)));
 }
 
-fn sync(line: &mut Line, job: &JobResult) {
-    let mut add = |name: &str, cell: Option<u64>| {
-        line.push((name.to_owned(), cell.map_or_else(String::new, |cell| cell.to_string())));
-    };
-    let times = job.sync.lat.as_ref().map(|latency| &latency.0).filter(|times| times.count() > 0);
-    add("sync_ios", Some(job.sync.total_ios));
-    add("sync_p50_ns", times.map(|times| Percentile::P50.of(times)));
-    add("sync_p99_ns", times.map(|times| Percentile::P99.of(times)));
-    add("sync_max_ns", times.map(blkmq_core::Histogram::max));
-    add("end_fsync_ns", job.end_fsync_ns);
-}
-
-fn counters(line: &mut Line, run: &Run) {
-    let counters = &run.counters;
-    let mut add = |name: &str, cell: u64| line.push((name.to_owned(), cell.to_string()));
-    add("bios_submitted", counters.submitted);
-    add("bios_completed", counters.completed);
-    add("splits", counters.splits);
-    for (name, n) in counters.merges.each() {
-        add(&format!("{name}_merges"), n);
+fn counters(line: &mut Line, counters: &Counters) {
+    let Counters { merges, kicks, locks, .. } = counters;
+    line.add("bios_submitted", counters.submitted);
+    line.add("bios_completed", counters.completed);
+    line.add("splits", counters.splits);
+    for (name, n) in merges.each() {
+        line.add(format!("{name}_merges"), n);
     }
-    add("dispatches", counters.dispatches);
-    add("requests_completed", counters.requests_completed);
-    add("kicks_sent", counters.kicks.sent);
-    add("kicks_coalesced", counters.kicks.coalesced);
-    add("lock_taken", counters.locks.taken);
-    add("lock_contended", counters.locks.contended);
-    add("lock_waited_ns", counters.locks.waited_ns);
-    add("lock_merges_skipped", counters.locks.merges_skipped);
-    add("lock_parked", counters.locks.parked);
-    add("lock_left", counters.locks.left);
-    add("requeues", counters.requeues);
-    add("longest_run_passes", counters.longest_run_passes);
-    add("longest_run_ns", counters.longest_run_ns);
-    line.push(("batch_mean_requests".into(), format!("{:.3}", counters.batch_mean)));
+    line.add("dispatches", counters.dispatches);
+    line.add("requests_completed", counters.requests_completed);
+    line.add("kicks_sent", kicks.sent);
+    line.add("kicks_coalesced", kicks.coalesced);
+    line.add("lock_taken", locks.taken);
+    line.add("lock_contended", locks.contended);
+    line.add("lock_waited_ns", locks.waited_ns);
+    line.add("lock_merges_skipped", locks.merges_skipped);
+    line.add("lock_parked", locks.parked);
+    line.add("lock_left", locks.left);
+    line.add("requeues", counters.requeues);
+    line.add("longest_run_passes", counters.longest_run_passes);
+    line.add("longest_run_ns", counters.longest_run_ns);
+    line.add("batch_mean_requests", fixed(counters.batch_mean));
 }
 
 /// Adds the group of the job; empty cells if it had none.
 fn cgroup(line: &mut Line, run: &Run, job: &JobResult) {
-    let mut add = |name: &str, cell: String| line.push((name.to_owned(), cell));
     let groups = &run.groups;
     let at = job.cgroup.as_deref().and_then(|name| groups.find(name));
-    add("cgroup", job.cgroup.clone().unwrap_or_default());
-    let weight = at.and_then(|at| groups.all[at].weight);
-    add("cgroup_weight", weight.map_or_else(String::new, |weight| weight.to_string()));
-    add("cgroup_share", optional(at.map(|at| groups.share(at))));
-    let mean = |name| optional(at.and_then(|at| groups.mean(at, name)));
-    add("cgroup_wait_mean_ns", mean("io_wait_time"));
-    add("cgroup_service_mean_ns", mean("io_service_time"));
+    line.add("cgroup", or_empty(job.cgroup.as_ref()));
+    line.add("cgroup_weight", or_empty(at.and_then(|at| groups.all[at].weight)));
+    line.add("cgroup_share", or_empty(at.map(|at| fixed(groups.share(at)))));
+    let mean = |name| or_empty(at.and_then(|at| groups.mean(at, name)).map(fixed));
+    line.add("cgroup_wait_mean_ns", mean("io_wait_time"));
+    line.add("cgroup_service_mean_ns", mean("io_service_time"));
 }
 
-fn optional(value: Option<f64>) -> String {
-    value.map_or_else(String::new, |v| format!("{v:.3}"))
+fn fixed(value: f64) -> String {
+    format!("{value:.3}")
 }
 
 /// The fields of a line.
@@ -188,26 +178,12 @@ fn optional(value: Option<f64>) -> String {
 pub enum TerseVersion {
     /// Reads and writes.
     #[default]
-    V3,
+    V3 = 3,
     /// Trims follow writes.
-    V4,
+    V4 = 4,
     /// The bandwidth of each direction is followed by its number of samples, and by the minimum, maximum, mean,
     /// deviation and number of samples of the rate.
-    V5,
-}
-
-impl TerseVersion {
-    fn directions(self) -> &'static [&'static str] {
-        if self == Self::V3 { &["read", "write"] } else { &["read", "write", "trim"] }
-    }
-
-    fn number(self) -> &'static str {
-        match self {
-            Self::V3 => "3",
-            Self::V4 => "4",
-            Self::V5 => "5",
-        }
-    }
+    V5 = 5,
 }
 
 /// The number of percentile fields in a line.
@@ -228,13 +204,12 @@ pub fn terse(report: &Report, fields: TerseVersion) -> String {
 
 fn line(version: TerseVersion, program: &str, job: &Value, result: &JobResult) -> String {
     let name = job["jobname"].as_str().unwrap_or_default().replace(';', ",");
-    let mut fields = vec![version.number().into(), program.into(), name];
+    let mut fields = vec![(version as u8).to_string(), program.into(), name];
     fields.extend(["groupid", "error"].map(|key| text(&job[key])));
-    for direction in version.directions().iter().chain(&["mixed"]) {
-        // As in fio, a kind of transfer that is not reported separately has no fields.
-        if job[direction].is_null() {
-            continue;
-        }
+    let trim = (version != TerseVersion::V3).then_some("trim");
+    // As in fio, a kind of transfer that is not reported separately has no fields.
+    let kinds = ["read", "write"].into_iter().chain(trim).chain(["mixed"]);
+    for direction in kinds.filter(|kind| !job[kind].is_null()) {
         terse_transfer(&mut fields, &job[direction], result);
         if version == TerseVersion::V5 {
             samples(&mut fields, &job[direction]);
@@ -268,18 +243,10 @@ fn additional(job: &Value) -> String {
 }
 
 fn disk(of: &Disk) -> String {
-    format!(
-        ";{};{};{};{};{};{};{};{};{:.2}%",
-        of.name.replace(';', ","),
-        of.read_ios,
-        of.write_ios,
-        of.read_merges,
-        of.write_merges,
-        of.read_ticks,
-        of.write_ticks,
-        of.in_queue,
-        of.util
-    )
+    let ios = [of.read_ios, of.write_ios, of.read_merges, of.write_merges];
+    let counts = ios.into_iter().chain([of.read_ticks, of.write_ticks, of.in_queue]);
+    let counts = counts.map(|count| format!("{count};"));
+    format!(";{};{}{:.2}%", of.name.replace(';', ","), counts.collect::<String>(), of.util)
 }
 
 fn terse_transfer(fields: &mut Vec<String>, of: &Value, job: &JobResult) {
@@ -292,15 +259,12 @@ fn terse_transfer(fields: &mut Vec<String>, of: &Value, job: &JobResult) {
     let wanted = ["clat_ns", "lat_ns"].map(|key| &of[key]["percentile"]);
     let is_shown = |job: Latencies| job.clat || job.lat;
     let values = if job.percentiles_of.clat { wanted[0] } else { wanted[1] };
-    for at in 0..PLACES {
-        fields.push(match job.percentiles.get(at).filter(|_| is_shown(job.percentiles_of)) {
-            Some(place) => {
-                let key = format!("{:.6}", place.percent());
-                format!("{key}%={:.0}", (number(&values[&key]) / 1e3).floor())
-            }
-            None => "0%=0".into(),
-        });
-    }
+    let shown = job.percentiles.iter().take(PLACES).filter(|_| is_shown(job.percentiles_of));
+    let shown = shown.map(|place| format!("{:.6}", place.percent()));
+    let shown = shown.map(|key| format!("{key}%={:.0}", (number(&values[&key]) / 1e3).floor()));
+    let end = fields.len() + PLACES;
+    fields.extend(shown);
+    fields.resize(end, "0%=0".into());
     times(fields, &of["lat_ns"]);
     fields.extend(["bw_min", "bw_max"].map(|key| text(&of[key])));
     fields.push(format!("{:.6}%", number(&of["bw_agg"])));

@@ -10,7 +10,7 @@
 //! is removed. If writing fails, no partial report is left: the file is removed if it was created here, and truncated
 //! otherwise.
 
-mod figures;
+pub mod figures;
 pub mod html;
 pub mod job;
 mod json;
@@ -21,7 +21,7 @@ pub mod svg;
 pub mod table;
 pub mod wording;
 
-pub use lines::{TerseVersion, quoted};
+pub use lines::TerseVersion;
 
 use blkmq_terminal::output::{quietly, width};
 use model::Report;

@@ -13,7 +13,7 @@
 mod pages;
 
 use crate::bench::status::Progress;
-use crate::experiment::answer::{self, LEAST_PAIRS, Question, questions};
+use crate::experiment::answer::{Answers, LEAST_PAIRS, Question, questions};
 use crate::experiment::study::{Study, Value, Values};
 use crate::experiment::{Points, Row};
 use crate::report::model::{Machine, Partial};
@@ -387,19 +387,13 @@ impl Found {
     /// If no row has a compared figure.
     pub fn answer(&mut self) -> Result<(), Failure> {
         let rows = Vec::from_iter(&self.rows);
-        self.questions = questions(self.points.study(), self.points.axes(), &rows)?;
+        self.questions = questions(&self.points.study, &self.points.axes, &rows)?;
         Ok(())
     }
 
     /// The results for display.
-    pub fn result(&self) -> answer::Answers<'_> {
-        answer::Answers {
-            study: self.points.study(),
-            axes: self.points.axes(),
-            rows: self.rows.len(),
-            points: self.points.len(),
-            questions: &self.questions,
-        }
+    pub fn result(&self) -> Answers<'_> {
+        Answers { points: &self.points, rows: self.rows.len(), questions: &self.questions }
     }
 }
 
@@ -696,7 +690,7 @@ pub mod tests {
                 let command = points.command(0);
                 assert!(command.starts_with("blkmq bench --") && command.contains("=250ms"));
                 let axis = |name: Option<&str>| {
-                    let axis = points.axes().iter().find(|axis| Some(axis.name.as_str()) == name);
+                    let axis = points.axes.iter().find(|axis| Some(axis.name.as_str()) == name);
                     axis.expect("an axis").values.clone()
                 };
                 assert_eq!(axis(study.pair()).len(), LEAST_PAIRS);
@@ -748,7 +742,7 @@ pub mod tests {
         for Measured { claim, found, .. } in &repro.claims {
             let found = &found[0];
             assert_eq!(found.rows.len(), found.points.len(), "{}", claim.name);
-            for metric in &found.points.study().compare.metrics {
+            for metric in &found.points.study.compare.metrics {
                 let of = |it: &&Question| it.metric.to_string() == *metric;
                 let question = found.questions.iter().find(of).expect(metric);
                 let median = question.answers[0].median.expect(metric);

@@ -9,12 +9,13 @@
 use super::{Claim, Found, Measured, Published, Repro, Source};
 use crate::experiment::answer::percent;
 use crate::experiment::rows::show;
+use crate::report::figures::text_table;
 use crate::report::html::{list, page, table};
 use crate::report::judgement::warnings;
 use crate::report::model::{Machine, Partial, Report};
 use crate::report::svg::Markup;
 use crate::report::wording::{bytes, counted, date};
-use blkmq_terminal::paper::{Align, Paper, TextTable, paragraph, push_line};
+use blkmq_terminal::paper::{Align, Paper, paragraph, push_line};
 use serde_json::{Value, json};
 
 /// The columns of published figures, each with its meaning.
@@ -84,7 +85,7 @@ fn published(source: &Source) -> Vec<Vec<String>> {
 fn sentences(measured: &Measured) -> Vec<String> {
     let mut all = Vec::new();
     for found in &measured.found {
-        let first = found.points.study().compare.metrics.first();
+        let first = found.points.study.compare.metrics.first();
         let answers = found.result().sentences(|metric| Some(&metric.to_string()) == first);
         let of = if found.of.is_empty() { String::new() } else { format!("{}, ", found.of) };
         all.extend(answers.iter().map(|answer| format!("{of}{answer}.")));
@@ -103,10 +104,7 @@ fn claim(out: &mut Paper, measured: &Measured) {
     for source in sources {
         out.push('\n');
         paragraph(out, "", &cited(source));
-        let columns = COLUMNS.map(|(name, _, align)| (name.to_owned(), align));
-        let mut table = TextTable::new(columns.into());
-        published(source).iter().for_each(|row| table.row(row));
-        out.table(&table);
+        out.table(&text_table(&COLUMNS, &published(source)));
         if !source.remark.is_empty() {
             paragraph(out, "", &source.remark);
         }
@@ -210,7 +208,7 @@ fn study_json(found: &Found) -> Value {
     });
     json!({
         "of": found.of,
-        "compare": found.points.study().compare,
+        "compare": found.points.study.compare,
         "rows": Vec::from_iter(rows),
         "answers": found.questions,
     })
@@ -243,11 +241,11 @@ pub mod tests {
             let (mean_ns, max_ns) = (Some(500.0), Some(1_000));
             let kind =
                 KindRow { ios: 8, bytes: 8 * 4096, iops: 8.0, mean_ns, max_ns, percentiles_ns };
-            let names = points.study().compare.metrics.iter().filter_map(|it| it.split_once('.'));
+            let names = points.study.compare.metrics.iter().filter_map(|it| it.split_once('.'));
             let name = names.map(|(job, _)| job).next().expect("the rate of a job");
             let row = |index| Row {
                 id: points.id(index),
-                values: Study::point(points.axes(), index).values,
+                values: Study::point(&points.axes, index).values,
                 run: figures.clone().collect(),
                 jobs: vec![JobRow {
                     name: name.into(),
