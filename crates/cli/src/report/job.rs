@@ -211,11 +211,7 @@ impl JobResult {
         let all = || [read, write, trim].into_iter();
         let used = || all().filter(|direction| direction.total_ios > 0);
         let latency = |of: fn(&Direction) -> &Option<Latency>| {
-            all().filter_map(|direction| of(direction).as_ref()).fold(None, |sum, latency| {
-                let mut sum: Latency = sum.unwrap_or_default();
-                sum.0.merge(&latency.0);
-                Some(sum)
-            })
+            Latency::sum(all().filter_map(|direction| of(direction).as_ref()))
         };
         Direction {
             io_bytes: all().map(|it| it.io_bytes).sum(),
@@ -266,6 +262,16 @@ impl Direction {
 }
 
 impl Latency {
+    /// All times together; `None` without any.
+    #[must_use]
+    pub fn sum<'a>(all: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
+        all.into_iter().fold(None, |sum, latency| {
+            let mut sum: Self = sum.unwrap_or_default();
+            sum.0.merge(&latency.0);
+            Some(sum)
+        })
+    }
+
     /// The standard deviation in nanoseconds, 0 below two values.
     #[must_use]
     pub fn stddev(&self) -> f64 {

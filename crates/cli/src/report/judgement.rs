@@ -6,8 +6,8 @@
 //! Runs with the same weakness share one warning, which quotes the worst of them.
 
 use super::figures::{Served, served};
-use super::job::Percentile;
-use super::model::{DeviceKind, Imbalance, Report, Run};
+use super::job::{JobResult, Percentile};
+use super::model::{DeviceKind, Report, Run};
 use super::wording::{Series, Varying, count, counted, nanos, percent, scheduler, series};
 use std::fmt;
 
@@ -170,19 +170,16 @@ fn access(report: &Report) -> Option<String> {
     let counts =
         move |run: &&Run| run.threads == most && run.iops() > 0.0 && run.scheduler != "none";
     let candidates = || report.runs.iter().filter(counts);
-    let mut widest: Option<(&Run, &Run)> = None;
-    for a in candidates() {
-        for b in candidates() {
-            let same = scheduler(a) == scheduler(b)
-                && a.device.text == b.device.text
-                && a.scope == b.scope
-                && a.access != b.access;
-            let gain = |(x, y): (&Run, &Run)| x.iops() / y.iops();
-            if same && is_apart(a, b) && widest.is_none_or(|w| gain((a, b)) > gain(w)) {
-                widest = Some((a, b));
-            }
-        }
-    }
+    let is_pair = |(a, b): &(&Run, &Run)| {
+        scheduler(a) == scheduler(b)
+            && a.device.text == b.device.text
+            && a.scope == b.scope
+            && a.access != b.access
+            && is_apart(a, b)
+    };
+    let pairs = candidates().flat_map(|a| candidates().map(move |b| (a, b))).filter(is_pair);
+    let gain = |(a, b): (&Run, &Run)| a.iops() / b.iops();
+    let widest = pairs.reduce(|most, pair| if gain(pair) > gain(most) { pair } else { most });
     let (best, worst) = widest.filter(|(a, b)| a.iops() > b.iops())?;
     Some(format!(
         "{}, {} does {:.2} times as many I/Os with access {} as with {}.",
@@ -252,10 +249,11 @@ pub struct Warning {
     pub runs: Vec<usize>,
     /// The observation, a sentence.
     problem: String,
+    advice: &'static str,
 }
 
 /// Weaknesses of a measurement, the gravest first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Doubt {
     /// A signal cut the run short.
     Cut,
@@ -283,90 +281,71 @@ pub enum Doubt {
     Virtual,
 }
 
-impl Doubt {
-    /// The advice about it, a sentence.
-    #[must_use]
-    fn advice(self) -> &'static str {
-        match self {
-            Self::Cut => "Compare it with no run that has had its whole time.",
-            Self::Imbalance => {
-                "Do not use these figures; this is a bug in blkmq, please report it."
-            }
-            Self::Failed => {
-                "Find the cause before using the figures; they cover only part of the work."
-            }
-            Self::Short => "Measure longer: runtime=10 or more, with ramp_time=1.",
-            Self::Few => "Raise runtime or size until thousands of I/Os are done.",
-            Self::Noisy => {
-                "Stop other programs, raise runtime, and repeat; smaller differences mean nothing."
-            }
-            Self::Busy => "Wait until the machine is idle, or stop what else is running.",
-            Self::SpinOversubscribed => {
-                "Use at most as many threads as cores, or another access; a spinner waits for a thread \
-                 that is not running."
-            }
-            Self::Clipped => "Read the highest percentiles as lower bounds; the maximum is exact.",
-            Self::Untimed => "Leave out gtod_reduce and disable_clat to see latencies.",
-            Self::Frequency => {
-                "Choose the governor 'performance' for figures that can be repeated."
-            }
-            Self::Virtual => {
-                "Compare only figures of one session, and expect the neighbours in the highest percentiles."
-            }
-        }
-    }
-}
+/// Every weakness, with the advice about it, a sentence.
+const DOUBTS: [(Doubt, &str); 12] = [
+    (Doubt::Cut, "Compare it with no run that has had its whole time."),
+    (Doubt::Imbalance, "Do not use these figures; this is a bug in blkmq, please report it."),
+    (Doubt::Failed, "Find the cause before using the figures; they cover only part of the work."),
+    (Doubt::Short, "Measure longer: runtime=10 or more, with ramp_time=1."),
+    (Doubt::Few, "Raise runtime or size until thousands of I/Os are done."),
+    (
+        Doubt::Noisy,
+        "Stop other programs, raise runtime, and repeat; smaller differences mean nothing.",
+    ),
+    (Doubt::Busy, "Wait until the machine is idle, or stop what else is running."),
+    (
+        Doubt::SpinOversubscribed,
+        "Use at most as many threads as cores, or another access; a spinner waits for a thread \
+         that is not running.",
+    ),
+    (Doubt::Clipped, "Read the highest percentiles as lower bounds; the maximum is exact."),
+    (Doubt::Untimed, "Leave out gtod_reduce and disable_clat to see latencies."),
+    (Doubt::Frequency, "Choose the governor 'performance' for figures that can be repeated."),
+    (
+        Doubt::Virtual,
+        "Compare only figures of one session, and expect the neighbours in the highest percentiles.",
+    ),
+];
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.problem, self.doubt.advice())
+        write!(f, "{} {}", self.problem, self.advice)
     }
 }
 
 /// All doubts about the report, the gravest first.
 #[must_use]
 pub fn warnings(report: &Report) -> Vec<Warning> {
-    let mut found = of_machine(report);
-    let varying = Varying::of(report);
-    // Virtual time has no caches to warm up, and a CPU for each thread.
-    let real = |doubt: &Doubt| !matches!(doubt, Doubt::Short | Doubt::SpinOversubscribed);
-    for doubt in OF_RUNS.into_iter().filter(|doubt| report.seed.is_none() || real(doubt)) {
-        let weak: Vec<(usize, Fact)> = report
-            .runs
-            .iter()
-            .enumerate()
-            .filter_map(|(index, run)| Some((index, fact(doubt, run, report)?)))
-            .collect();
-        let worst = weak.iter().reduce(|a, b| if b.1.badness > a.1.badness { b } else { a });
-        if let Some((index, fact)) = worst {
-            let name = varying.run_name(&report.runs[*index]);
-            let others = match weak.len() - 1 {
-                0 => String::new(),
-                1 => " One other run has the same weakness.".into(),
-                n => format!(" {n} other runs have the same weakness."),
-            };
-            found.push(Warning {
-                doubt,
-                runs: weak.iter().map(|(index, _)| *index).collect(),
-                problem: format!("{name}: {}{others}", fact.text),
-            });
-        }
-    }
-    found.sort_by_key(|w| w.doubt);
-    found
+    let warning = |(doubt, advice)| {
+        let (runs, problem) = match of_machine(doubt, report) {
+            Some(problem) => (vec![], problem),
+            None => of_runs(doubt, report)?,
+        };
+        Some(Warning { doubt, runs, problem, advice })
+    };
+    DOUBTS.into_iter().filter_map(warning).collect()
 }
 
-const OF_RUNS: [Doubt; 9] = [
-    Doubt::Cut,
-    Doubt::Imbalance,
-    Doubt::Failed,
-    Doubt::Short,
-    Doubt::Few,
-    Doubt::Noisy,
-    Doubt::SpinOversubscribed,
-    Doubt::Clipped,
-    Doubt::Untimed,
-];
+/// The runs with a weakness, and a sentence about the worst of them.
+fn of_runs(doubt: Doubt, report: &Report) -> Option<(Vec<usize>, String)> {
+    // Virtual time has no caches to warm up, and a CPU for each thread.
+    if report.seed.is_some() && matches!(doubt, Doubt::Short | Doubt::SpinOversubscribed) {
+        return None;
+    }
+    let runs = report.runs.iter().enumerate();
+    let weak = runs.filter_map(|(index, run)| Some((index, fact(doubt, run, report)?)));
+    let weak = Vec::from_iter(weak);
+    let worst = weak.iter().reduce(|a, b| if b.1.badness > a.1.badness { b } else { a });
+    let (index, fact) = worst?;
+    let name = Varying::of(report).run_name(&report.runs[*index]);
+    let others = match weak.len() - 1 {
+        0 => String::new(),
+        1 => " One other run has the same weakness.".into(),
+        n => format!(" {n} other runs have the same weakness."),
+    };
+    let runs = weak.iter().map(|(index, _)| *index).collect();
+    Some((runs, format!("{name}: {}{others}", fact.text)))
+}
 
 /// A weakness of one run, and its severity relative to others of the same kind.
 struct Fact {
@@ -374,26 +353,25 @@ struct Fact {
     text: String,
 }
 
-fn of_machine(report: &Report) -> Vec<Warning> {
+/// A weakness of the machine, a sentence.
+fn of_machine(doubt: Doubt, report: &Report) -> Option<String> {
     let machine = &report.machine;
-    let cpu_bound = report.runs.iter().any(|run| run.device.kind.is_cpu_bound());
-    let machine_wide = |doubt, problem| Warning { doubt, runs: vec![], problem };
-    let busy = machine.load_average.filter(|load| *load > f64::from(machine.cores)).map(|load| {
-        let cores = machine.cores;
-        let problem = format!("The load average before the run was {load:.1} on {cores} cores.");
-        machine_wide(Doubt::Busy, problem)
-    });
-    let governor = machine.governor.as_ref().filter(|g| cpu_bound && *g != "performance");
-    let frequency = governor.map(|governor| {
-        let problem = format!("The processor's frequency governor is '{governor}'.");
-        machine_wide(Doubt::Frequency, problem)
-    });
-    let guest = machine.hypervisor.as_ref().map(|host| {
-        let problem =
-            format!("This is a virtual machine (vendor: {host}), which shares its processors.");
-        machine_wide(Doubt::Virtual, problem)
-    });
-    busy.into_iter().chain(frequency).chain(guest).collect()
+    let cores = machine.cores;
+    Some(match doubt {
+        Doubt::Busy => {
+            let load = machine.load_average.filter(|load| *load > f64::from(cores))?;
+            format!("The load average before the run was {load:.1} on {cores} cores.")
+        }
+        Doubt::Frequency if report.runs.iter().any(|run| run.device.kind.is_cpu_bound()) => {
+            let governor = machine.governor.as_ref().filter(|it| *it != "performance")?;
+            format!("The processor's frequency governor is '{governor}'.")
+        }
+        Doubt::Virtual => {
+            let host = machine.hypervisor.as_ref()?;
+            format!("This is a virtual machine (vendor: {host}), which shares its processors.")
+        }
+        _ => return None,
+    })
 }
 
 /// Returns whether the report is a status, whose partial runs have not ended.
@@ -406,18 +384,14 @@ fn fact(doubt: Doubt, run: &Run, report: &Report) -> Option<Fact> {
     let (is_weak, badness, text) = match doubt {
         Doubt::Cut => {
             let time = nanos(run.elapsed_ns as f64);
-            let text = if is_status(report) {
-                format!("not ended after {time}.")
-            } else {
-                format!("cut short by a signal after {time}.")
-            };
-            (run.is_partial, 0.0, text)
+            let how = if is_status(report) { "not ended" } else { "cut short by a signal" };
+            (run.is_partial, 0.0, format!("{how} after {time}."))
         }
         // I/Os that were given up leave the counts unequal; another message reports them. Counts balance only at the
         // end.
         Doubt::Imbalance if run.is_partial && is_status(report) => return None,
         Doubt::Imbalance if run.jobs.iter().any(|job| job.unfinished > 0) => return None,
-        Doubt::Imbalance => (true, 0.0, imbalance(run.counters.imbalance()?)),
+        Doubt::Imbalance => (true, 0.0, run.counters.imbalance()?.to_string()),
         Doubt::Failed => {
             let job = run.jobs.iter().find(|job| job.error != 0)?;
             let first = job.verify.as_ref().and_then(|verify| verify.first.as_ref());
@@ -446,35 +420,17 @@ fn fact(doubt: Doubt, run: &Run, report: &Report) -> Option<Fact> {
         Doubt::Clipped => {
             let latency = run.latency()?;
             let max = latency.0.max() as f64;
-            (
-                latency.is_clipped(),
-                max,
-                format!("a latency of {} exceeds the histogram.", nanos(max)),
-            )
+            let text = format!("a latency of {} exceeds the histogram.", nanos(max));
+            (latency.is_clipped(), max, text)
         }
         Doubt::Untimed => {
-            let untimed = |d: &super::job::Direction| d.is_untimed();
-            let is_weak =
-                run.jobs.iter().any(|job| job.directions().iter().any(|(_, d)| untimed(d)));
+            let mut directions = run.jobs.iter().flat_map(JobResult::directions);
+            let is_weak = directions.any(|(_, direction)| direction.is_untimed());
             (is_weak, 0.0, "latency was not measured.".into())
         }
         Doubt::Busy | Doubt::Frequency | Doubt::Virtual => return None,
     };
     is_weak.then_some(Fact { badness, text })
-}
-
-fn imbalance(found: Imbalance) -> String {
-    match found {
-        Imbalance::Bios { submitted, completed } => {
-            format!("{submitted} bios were submitted and {completed} completed.")
-        }
-        Imbalance::Dispatches { expected, dispatched } => {
-            format!("bios less merges make {expected} requests, and {dispatched} were dispatched.")
-        }
-        Imbalance::Requests { dispatched, completed } => {
-            format!("{dispatched} requests were dispatched and {completed} completed.")
-        }
-    }
 }
 
 /// The limits of figures from such a device, even if they are measured well.

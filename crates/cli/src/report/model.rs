@@ -10,7 +10,7 @@
 //! scheduler, and most so if all groups had I/O throughout. The scheduler's counts cover the whole life of the queue,
 //! including the ramp, and count requests, in which I/Os may be merged.
 
-use super::job::{Direction, JobResult, Latency, ratio};
+use super::job::{JobResult, Latency, ratio};
 use blkmq_device::Span;
 use blkmq_lab::workload::{self, Series};
 use blkmq_sched::Reading;
@@ -218,19 +218,15 @@ impl Run {
     /// issue). `None` if nothing was measured, as under `gtod_reduce`.
     #[must_use]
     pub fn latency(&self) -> Option<Latency> {
-        merged(self.directions())
+        self.latency_of_kind(None)
     }
 
-    /// Like [`latency`](Self::latency), but for the I/Os of one kind.
-    #[must_use]
-    pub fn latency_of(&self, direction: workload::Direction) -> Option<Latency> {
-        merged(self.jobs.iter().map(|job| job.directions()[direction as usize].1))
-    }
-
-    /// The latencies of the I/Os of one kind, or of all.
+    /// Like [`latency`](Self::latency), but for the I/Os of one kind, if there is one.
     #[must_use]
     pub fn latency_of_kind(&self, kind: Option<workload::Direction>) -> Option<Latency> {
-        kind.map_or_else(|| self.latency(), |kind| self.latency_of(kind))
+        let directions = self.jobs.iter().flat_map(JobResult::directions);
+        let wanted = directions.filter(|(name, _)| kind.is_none_or(|kind| *name == kind.name()));
+        Latency::sum(wanted.filter_map(|(_, it)| it.clat.as_ref().or(it.lat.as_ref())))
     }
 
     /// Returns whether the workload does I/Os of this kind, not counting reads that only check contents.
@@ -247,7 +243,7 @@ impl Run {
     /// Returns whether the time from the push to the completion was measured.
     #[must_use]
     pub fn has_clat(&self) -> bool {
-        self.directions().any(|direction| direction.clat.is_some())
+        self.jobs.iter().flat_map(JobResult::directions).any(|(_, it)| it.clat.is_some())
     }
 
     /// Returns CPU time per I/O in nanoseconds, or `None` if no I/O was done.
@@ -269,35 +265,18 @@ impl Run {
     /// The minimum and maximum rate of the repetitions, in I/Os per second; `None` without repetitions.
     #[must_use]
     pub fn range(&self) -> Option<(f64, f64)> {
-        let low = self.repetitions.iter().copied().reduce(f64::min)?;
-        let high = self.repetitions.iter().copied().reduce(f64::max)?;
-        Some((low, high))
+        let rates = self.repetitions.iter().copied();
+        Some((rates.clone().reduce(f64::min)?, rates.reduce(f64::max)?))
     }
 
     /// The range of the repetitions relative to their median. `None` with fewer than two.
     #[must_use]
     pub fn spread(&self) -> Option<f64> {
-        if self.repetitions.len() < 2 {
-            return None;
-        }
         let mut sorted = self.repetitions.clone();
         sorted.sort_by(f64::total_cmp);
-        let median = sorted[(sorted.len() - 1) / 2];
-        Some(ratio(sorted[sorted.len() - 1] - sorted[0], median))
+        let (low, high) = self.range().filter(|_| sorted.len() > 1)?;
+        Some(ratio(high - low, sorted[(sorted.len() - 1) / 2]))
     }
-
-    fn directions(&self) -> impl Iterator<Item = &Direction> {
-        self.jobs.iter().flat_map(|j| [&j.read, &j.write, &j.trim])
-    }
-}
-
-/// Merges the latencies of several kinds of I/O; `None` if none was measured.
-fn merged<'a>(directions: impl Iterator<Item = &'a Direction>) -> Option<Latency> {
-    directions.filter_map(|d| d.clat.as_ref().or(d.lat.as_ref())).fold(None, |all, l| {
-        let mut all: Latency = all.unwrap_or_default();
-        all.0.merge(&l.0);
-        Some(all)
-    })
 }
 
 /// The properties of a machine that matter for comparing its figures with those of another.
@@ -480,9 +459,10 @@ pub struct Locks {
 }
 
 /// Counters that contradict each other: an I/O was lost, doubled or miscounted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Imbalance {
     /// Bios submitted and completed differ.
+    #[error("{submitted} bios were submitted and {completed} completed.")]
     Bios {
         /// Submitted bios.
         submitted: u64,
@@ -490,6 +470,7 @@ pub enum Imbalance {
         completed: u64,
     },
     /// Bios less merges, with flushes and cancellations accounted for, are not the dispatches less requeues.
+    #[error("bios less merges make {expected} requests, and {dispatched} were dispatched.")]
     Dispatches {
         /// Bios less merges.
         expected: i128,
@@ -497,6 +478,7 @@ pub enum Imbalance {
         dispatched: i128,
     },
     /// Requests dispatched and completed differ.
+    #[error("{dispatched} requests were dispatched and {completed} completed.")]
     Requests {
         /// Dispatches less requeues.
         dispatched: i128,
