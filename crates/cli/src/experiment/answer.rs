@@ -16,7 +16,7 @@ use crate::report::html;
 use crate::report::lines::{csv_line, or_empty};
 use crate::report::svg::rows::{self, LEFT, RIGHT};
 use crate::report::svg::{Markup, bar, line};
-use crate::report::wording::counted;
+use crate::report::wording::{counted, distinct};
 use blkmq_terminal::UsageError;
 use blkmq_terminal::paper::{Align, Paper, push_line};
 use serde::Serialize;
@@ -163,15 +163,10 @@ fn figures<'a>(
 
 /// The figures to compare: those named by the study, or else the rate and the 99th percentiles of each job.
 fn metrics(study: &Study, rows: &[&Row]) -> Result<Vec<Metric>, UsageError> {
-    let mut jobs: Vec<&str> = Vec::new();
-    let mut has: BTreeSet<Metric> = BTreeSet::new();
-    for job in rows.iter().flat_map(|row| &row.jobs) {
-        if !jobs.contains(&job.name.as_str()) {
-            jobs.push(&job.name);
-        }
-        has.extend(known(job));
-    }
+    let all_jobs = || rows.iter().flat_map(|row| &row.jobs);
+    let jobs = distinct(all_jobs().map(|job| job.name.as_str()));
     let of_run = |name: &String| Metric { job: String::new(), name: name.clone() };
+    let mut has = BTreeSet::from_iter(all_jobs().flat_map(known));
     has.extend(rows.iter().flat_map(|row| row.run.keys().map(of_run)));
     let mut all = Vec::new();
     let usual = ["iops", "read_p99", "write_p99", "sync_p99"].map(String::from);
@@ -461,23 +456,18 @@ impl Answers<'_> {
 
     /// Adds a plot for each figure and the table of all answers, under headings of that level.
     pub fn draw(&self, m: &mut Markup, heading: &'static str) {
-        let mut drawn: Vec<&Metric> = Vec::new();
-        for question in self.questions {
-            if drawn.contains(&&question.metric) {
-                continue;
-            }
-            drawn.push(&question.metric);
+        for metric in distinct(self.questions.iter().map(|question| &question.metric)) {
             let mut plot = Markup::default();
-            if !self.differences(&mut plot, &question.metric) {
+            if !self.differences(&mut plot, metric) {
                 continue;
             }
-            m.leaf(heading, &[], &question.metric.to_string());
-            let better = if question.metric.less_is_better() { "left" } else { "right" };
+            m.leaf(heading, &[], &metric.to_string());
+            let better = if metric.less_is_better() { "left" } else { "right" };
+            let baseline = self.points.study.shown(&self.questions[0].answers[0].value);
             let says = format!(
-                "Difference from {}, with its interval; further {better} is better.",
-                self.points.study.shown(&question.answers[0].value)
+                "Difference from {baseline}, with its interval; further {better} is better."
             );
-            m.leaf("p", &[("class", &"soft")], &says);
+            html::soft(m, &says);
             m.append(&plot);
         }
         m.leaf(heading, &[], "All figures");

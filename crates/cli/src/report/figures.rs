@@ -6,7 +6,7 @@
 
 use super::job::{self, JobResult, Latency, Percentile, ratio};
 use super::model::{GroupResult, Groups, Report, Run, Waited};
-use super::wording::{Varying, bandwidth, bytes, count, nanos, percent, scheduler};
+use super::wording::{Varying, bandwidth, bytes, count, distinct, nanos, percent, scheduler};
 use blkmq_lab::workload::Direction;
 use blkmq_terminal::paper::{Align, TextTable};
 use std::cmp::Reverse;
@@ -22,17 +22,17 @@ pub struct Table<T> {
 }
 
 impl<T> Table<T> {
-    fn of(items: Vec<T>) -> Self {
+    pub(super) fn of(items: Vec<T>) -> Self {
         Self { columns: vec![], rows: vec![vec![]; items.len()], items }
     }
 
-    fn words(&mut self, name: &str, help: &'static str, cell: impl Fn(&T) -> String) {
+    pub(super) fn words(&mut self, name: &str, help: &'static str, cell: impl Fn(&T) -> String) {
         self.columns.push((name.to_owned(), help, Align::Left));
         let rows = self.rows.iter_mut().zip(&self.items);
         rows.for_each(|(row, item)| row.push(cell(item)));
     }
 
-    fn figures(&mut self, name: &str, help: &'static str, cell: impl Fn(&T) -> String) {
+    pub(super) fn figures(&mut self, name: &str, help: &'static str, cell: impl Fn(&T) -> String) {
         self.words(name, help, cell);
         self.columns.last_mut().expect("it was just added").2 = Align::Right;
     }
@@ -169,15 +169,8 @@ impl Served<'_> {
 }
 
 /// The names of the jobs, in the order of the first run.
-#[must_use]
 fn job_names(report: &Report) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for job in report.runs.iter().flat_map(|run| &run.jobs) {
-        if !names.contains(&job.name.as_str()) {
-            names.push(&job.name);
-        }
-    }
-    names
+    distinct(report.runs.iter().flat_map(|run| &run.jobs).map(|job| job.name.as_str()))
 }
 
 /// The I/Os of the first [`MOST_JOBS`] jobs: by job, then by kind, then by run. Empty if there is only one job.
@@ -189,9 +182,9 @@ pub fn served(report: &Report) -> Vec<Served<'_>> {
     }
     let of_job = |job| {
         KINDS.into_iter().flat_map(move |kind| {
-            let rows: Vec<_> = report.runs.iter().map(|run| all_of(kind, job, run)).collect();
+            let rows = Vec::from_iter(report.runs.iter().map(|run| all_of(kind, job, run)));
             let is_used = rows.iter().any(|row| row.iops > 0.0);
-            rows.into_iter().filter(move |_| is_used)
+            if is_used { rows } else { vec![] }
         })
     };
     names.into_iter().take(MOST_JOBS).flat_map(of_job).collect()

@@ -5,10 +5,10 @@
 
 use super::figures;
 use super::judgement::{findings, warnings};
-use super::model::{Machine, Merges, Report, Run};
+use super::model::{Counters, Machine, Merges, Report, Run};
 use super::svg::{self, Looks, Markup, Swatch};
 use super::table::{limits, virtual_time};
-use super::wording::{Varying, bytes, counted, date, nanos};
+use super::wording::{Varying, bytes, counted, date, distinct, nanos};
 use blkmq_lab::workload::Direction;
 use blkmq_terminal::paper::Align;
 use std::borrow::Cow;
@@ -47,7 +47,7 @@ fn body(m: &mut Markup, report: &Report) {
         None => format!("{} UTC, {cpu_model}", date(report.time_ms)),
         Some(seed) => format!("virtual time, seed {seed}, {cpu_model}"),
     };
-    m.leaf("p", &[("class", &"soft")], &format!("{when}, {cores}"));
+    soft(m, &format!("{when}, {cores}"));
     let partial = report.partial.map(|partial| partial.to_string());
     list(m, "warnings", partial.as_slice());
     if report.runs.is_empty() {
@@ -79,15 +79,14 @@ fn body(m: &mut Markup, report: &Report) {
 
 /// The schedulers that were compared.
 fn title(report: &Report) -> String {
-    let mut names: Vec<&str> = report.runs.iter().map(|run| run.scheduler.as_str()).collect();
-    let mut seen = Vec::new();
-    names.retain(|name| {
-        let is_new = !seen.contains(name);
-        seen.push(*name);
-        is_new
-    });
+    let names = distinct(report.runs.iter().map(|run| run.scheduler.as_str()));
     let command = if report.seed.is_some() { "blkmq sim" } else { "blkmq bench" };
     if names.is_empty() { command.into() } else { format!("{command}: {}", names.join(", ")) }
+}
+
+/// Adds a paragraph in the background.
+pub fn soft(m: &mut Markup, text: &str) {
+    m.leaf("p", &[("class", &"soft")], text);
 }
 
 /// Adds a list of that class, unless it is empty.
@@ -116,12 +115,7 @@ pub fn looks_legend(m: &mut Markup, looks: &Looks) {
 
 /// The runs on each device, for plots with a scale for each; with its name if there are several.
 fn by_device(report: &Report) -> Vec<(Option<&str>, Cow<'_, Report>)> {
-    let mut devices: Vec<&str> = Vec::new();
-    for run in &report.runs {
-        if !devices.contains(&run.device.text.as_str()) {
-            devices.push(&run.device.text);
-        }
-    }
+    let devices = distinct(report.runs.iter().map(|run| run.device.text.as_str()));
     if devices.len() < 2 {
         return vec![(None, Cow::Borrowed(report))];
     }
@@ -153,7 +147,7 @@ fn plots(
         if std::mem::take(&mut is_first) {
             m.leaf("h2", &[], heading);
             if !says.is_empty() {
-                m.leaf("p", &[("class", &"soft")], says);
+                soft(m, says);
             }
         }
         if let Some(device) = device {
@@ -237,7 +231,7 @@ fn occupancies(m: &mut Markup, report: &Report) {
             "Upwards: {place}. Drawn: the first {} of {} movements.",
             drawn.spans, drawn.of
         );
-        m.leaf("p", &[("class", &"soft")], &says);
+        soft(m, &says);
         if !drawn.heads {
             let entries =
                 svg::ACTIVITIES.iter().map(|(_, name, class)| (*name, (*class).to_owned()));
@@ -251,11 +245,11 @@ fn merges(m: &mut Markup, report: &Report) {
     let mut plot = Markup::default();
     m.leaf("h2", &[], "Merges");
     if !svg::merges(&mut plot, report) {
-        m.leaf("p", &[("class", &"soft")], "No I/O was merged with another.");
+        soft(m, "No I/O was merged with another.");
         return;
     }
     let says = "I/Os that became part of another request and so cost the device nothing.";
-    m.leaf("p", &[("class", &"soft")], says);
+    soft(m, says);
     let kinds = Merges::default().each().into_iter().zip(svg::KINDS).enumerate();
     let occurs = |kind: usize| report.runs.iter().any(|run| run.counters.merges.each()[kind].1 > 0);
     let shown = kinds.filter(|(kind, _)| occurs(*kind));
@@ -293,7 +287,7 @@ fn jobs(m: &mut Markup, report: &Report) {
     let left_out = figures::jobs_left_out(report).map_or_else(String::new, |it| format!(" {it}"));
     let says =
         format!("Each job in each run: a job that is starved does not show in the sums.{left_out}");
-    m.leaf("p", &[("class", &"soft")], &says);
+    soft(m, &says);
     table(m, &jobs.columns, &jobs.rows);
 }
 
@@ -302,33 +296,37 @@ fn queues(m: &mut Markup, report: &Report) {
     m.leaf("h2", &[], "What the queues counted");
     let says = "Over the whole life of each queue, ramp included. Submitted bios less merges are the \
                 requests that the device completed.";
-    m.leaf("p", &[("class", &"soft")], says);
-    let mut heading = vec![("run", "scheduler and what else differs", Align::Left)];
-    let names = [
-        ("submitted", "bios handed in"),
-        ("split", "cuts in I/Os that the device does not take whole; each makes a bio more"),
-        ("plug", "merged in the submitter's plug"),
-        ("back", "merged at the end of a request"),
-        ("front", "merged at the front of a request"),
-        ("request", "two requests fused"),
-        ("discard", "merged into a discard"),
-        ("dispatched", "requests handed to the device"),
-        ("requeued", "requests that came back"),
-        ("completed", "requests that the device completed"),
-        ("kicks", "wake-ups delivered"),
-        ("spared", "wake-ups that were already on their way"),
+    soft(m, says);
+    let counts: [(_, _, fn(&Counters) -> u64); 12] = [
+        ("submitted", "bios handed in", |it| it.submitted),
+        ("split", SPLIT, |it| it.splits),
+        ("plug", "merged in the submitter's plug", |it| it.merges.plug),
+        ("back", "merged at the end of a request", |it| it.merges.back),
+        ("front", "merged at the front of a request", |it| it.merges.front),
+        ("request", "two requests fused", |it| it.merges.request),
+        ("discard", "merged into a discard", |it| it.merges.discard),
+        ("dispatched", "requests handed to the device", |it| it.dispatches),
+        ("requeued", "requests that came back", |it| it.requeues),
+        ("completed", "requests that the device completed", |it| it.requests_completed),
+        ("kicks", "wake-ups delivered", |it| it.kicks.sent),
+        ("spared", "wake-ups that were already on their way", |it| it.kicks.coalesced),
     ];
-    heading.extend(names.map(|(name, help)| (name, help, Align::Right)));
+    let mut queues = of_runs(report, |_| true);
+    for (name, help, count) in counts {
+        queues.figures(name, help, |run| count(&run.counters).to_string());
+    }
+    table(m, &queues.columns, &queues.rows);
+}
+
+const SPLIT: &str = "cuts in I/Os that the device does not take whole; each makes a bio more";
+
+/// A table of some runs, so far with their names.
+fn of_runs(report: &Report, is_shown: impl Fn(&Run) -> bool) -> figures::Table<&Run> {
     let varying = Varying::of(report);
-    let rows = report.runs.iter().map(|run| {
-        let c = &run.counters;
-        let merges = c.merges.each().map(|(_, n)| n);
-        let after =
-            [c.dispatches, c.requeues, c.requests_completed, c.kicks.sent, c.kicks.coalesced];
-        let counts = [c.submitted, c.splits].into_iter().chain(merges).chain(after);
-        [varying.run_name(run)].into_iter().chain(counts.map(|n| n.to_string())).collect()
-    });
-    table(m, &heading, &rows.collect::<Vec<_>>());
+    let runs = report.runs.iter().filter(|run| is_shown(run));
+    let mut table = figures::Table::of(runs.collect());
+    table.words("run", "scheduler and what else differs", |run| varying.run_name(run));
+    table
 }
 
 /// Adds a table: each column has a name, a meaning, and an alignment.
@@ -404,7 +402,7 @@ fn group_shares(m: &mut Markup, report: &Report, looks: &Looks) {
         "{left_out}Bar: share of all bytes moved while measuring, with those of groups below. Stroke: what is due by \
          weight, if every group that did anything was busy all the time."
     );
-    m.leaf("p", &[("class", &"soft")], &says);
+    soft(m, &says);
     m.append(&plot);
 }
 
@@ -415,12 +413,12 @@ fn group_tables(m: &mut Markup, report: &Report) {
         m.leaf("h2", &[], &format!("Groups with {}", varying.run_name(run)));
         let says = "A group has what those below it have. Bytes are of jobs while measuring; times are the \
                     scheduler's own, if it counted them, over the whole life of the queue.";
-        m.leaf("p", &[("class", &"soft")], says);
+        soft(m, says);
         let groups = figures::groups(run);
         table(m, &groups.columns, &groups.rows);
         if let Some(waits) = figures::waits(&run.groups) {
             let says = "How long groups waited before the device, ramp included, and behind whose requests there.";
-            m.leaf("p", &[("class", &"soft")], says);
+            soft(m, says);
             table(m, &waits.columns, &waits.rows);
         }
     }
@@ -428,26 +426,21 @@ fn group_tables(m: &mut Markup, report: &Report) {
 
 /// Adds how many requests schedulers let to the device, and why.
 fn governors(m: &mut Markup, report: &Report) {
-    let varying = Varying::of(report);
-    let governed: Vec<&Run> =
-        report.runs.iter().filter(|run| !run.shared.tokens.is_empty()).collect();
-    if governed.is_empty() {
+    let mut shared = of_runs(report, |run| !run.shared.tokens.is_empty());
+    if shared.rows.is_empty() {
         return;
     }
     m.leaf("h2", &[], "What the instances of a scheduler share");
     let says = "At the end of each run. The page of the scheduler (blkmq doc) says what it means.";
-    m.leaf("p", &[("class", &"soft")], says);
-    let heading = [
-        ("run", "scheduler and what else differs", Align::Left),
-        ("tokens", "of each pool: requests that may be at the device", Align::Left),
-        ("governor", "what it shows of itself", Align::Left),
-    ];
-    let row = |run: &&Run| {
-        let tokens = run.shared.tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    soft(m, says);
+    shared.words("tokens", "of each pool: requests that may be at the device", |run| {
+        Vec::from_iter(run.shared.tokens.iter().map(u32::to_string)).join(", ")
+    });
+    shared.words("governor", "what it shows of itself", |run| {
         let values = run.shared.governor.iter().map(|(name, value)| format!("{name}={value}"));
-        vec![varying.run_name(run), tokens, values.collect::<Vec<_>>().join(", ")]
-    };
-    table(m, &heading, &governed.iter().map(row).collect::<Vec<_>>());
+        Vec::from_iter(values).join(", ")
+    });
+    table(m, &shared.columns, &shared.rows);
 }
 
 #[cfg(test)]

@@ -128,37 +128,13 @@ pub struct Output {
 
 /// A file that could not be opened or written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write the report to '{}': {cause}{}", .path.display(), .left.text())]
+#[error("cannot write the report to '{}': {cause}{}", .path.display(), .left)]
 pub struct OutputError {
     path: PathBuf,
     #[source]
     cause: io::Error,
-    /// The fate of the file.
-    left: Left,
-}
-
-/// The fate of a file that a report could not be written to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Left {
-    /// The file is unchanged, or cannot contain a partial report.
-    Alone,
-    /// The file was removed.
-    Removed,
-    /// The file was truncated.
-    Emptied,
-    /// The file may contain a partial report.
-    Part,
-}
-
-impl Left {
-    fn text(self) -> &'static str {
-        match self {
-            Self::Alone => "",
-            Self::Removed => "; the file is removed",
-            Self::Emptied => "; the file is empty now",
-            Self::Part => "; the file may hold a part of it",
-        }
-    }
+    /// The fate of the file; empty if it is unchanged, or cannot contain a partial report.
+    left: &'static str,
 }
 
 /// Opens `path` for a report in the format implied by its name (`.json`, `.csv`, `.html`, otherwise text). Writes
@@ -175,7 +151,7 @@ pub fn open(path: &Path) -> Result<Output, OutputError> {
 /// # Errors
 /// If the file cannot be opened for writing.
 pub fn open_as(path: &Path, format: Format) -> Result<Output, OutputError> {
-    let failed = |cause| OutputError { path: path.to_owned(), cause, left: Left::Alone };
+    let failed = |cause| OutputError { path: path.to_owned(), cause, left: "" };
     let mut options = OpenOptions::new();
     options.write(true);
     let (file, is_created) = match options.clone().create_new(true).open(path) {
@@ -225,18 +201,18 @@ impl Output {
     }
 
     /// Removes or empties the file after a failure.
-    fn clear(&self) -> Left {
+    fn clear(&self) -> &'static str {
         if !self.file.metadata().is_ok_and(|it| it.is_file()) {
-            return Left::Alone;
+            return "";
         }
         // Truncated first: the name may be gone, or belong to another file.
         let emptied = self.file.set_len(0).is_ok();
         if self.is_created && fs::remove_file(&self.path).is_ok() {
-            Left::Removed
+            "; the file is removed"
         } else if emptied {
-            Left::Emptied
+            "; the file is empty now"
         } else {
-            Left::Part
+            "; the file may hold a part of it"
         }
     }
 

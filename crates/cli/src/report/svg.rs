@@ -16,7 +16,7 @@ pub use curves::{ACTIVITIES, Quantity, courses, distributions, occupancy};
 pub use rows::{KINDS, latencies, merges, rates, shares};
 
 use super::model::{Report, Run};
-use super::wording::{Varying, counted, scheduler};
+use super::wording::{Varying, counted, distinct, scheduler};
 use std::fmt::{Display, Write as _};
 
 /// Width of a plot with curves, in the units of its view box; the page scales it.
@@ -73,6 +73,10 @@ fn sized(
 
 /// A line.
 pub fn line(m: &mut Markup, class: &str, from: (f64, f64), to: (f64, f64)) {
+    titled_line(m, class, from, to, "");
+}
+
+fn titled_line(m: &mut Markup, class: &str, from: (f64, f64), to: (f64, f64), title: &str) {
     let ends: Attributes = &[
         ("class", &class),
         ("x1", &Px(from.0)),
@@ -80,7 +84,7 @@ pub fn line(m: &mut Markup, class: &str, from: (f64, f64), to: (f64, f64)) {
         ("x2", &Px(to.0)),
         ("y2", &Px(to.1)),
     ];
-    m.empty("line", ends);
+    titled(m, "line", ends, title);
 }
 
 /// Text with its `anchor` (`start`, `middle`, `end`) at the point.
@@ -151,6 +155,11 @@ impl Linear {
         self.from + (self.to - self.from) * value / self.end
     }
 
+    /// The pixels of the ticks, with their labels.
+    pub fn labels(&self, label: impl Fn(f64) -> String) -> Vec<(f64, String)> {
+        self.ticks().map(|value| (self.at(value), label(value))).collect()
+    }
+
     /// Round values, from zero to the last one on the scale.
     pub fn ticks(&self) -> impl Iterator<Item = f64> + use<> {
         let step = self.step;
@@ -173,6 +182,10 @@ impl Log {
         let place =
             (value.max(1.0).log10() - f64::from(self.low)) / f64::from(self.high - self.low);
         self.from + (self.to - self.from) * place.max(0.0)
+    }
+
+    fn labels(&self, label: impl Fn(f64) -> String) -> Vec<(f64, String)> {
+        self.ticks().map(|value| (self.at(value), label(value))).collect()
     }
 
     /// The powers of ten.
@@ -273,14 +286,8 @@ impl Looks {
     pub fn of(report: &Report) -> Self {
         let varying = Varying::of(report);
         let mut looks = Self { schedulers: Vec::new(), varying, ways: Vec::new() };
-        for run in &report.runs {
-            let way = looks.way(run);
-            for (name, known) in [(scheduler(run), &mut looks.schedulers), (way, &mut looks.ways)] {
-                if !known.contains(&name) {
-                    known.push(name);
-                }
-            }
-        }
+        looks.schedulers = distinct(report.runs.iter().map(scheduler));
+        looks.ways = distinct(report.runs.iter().map(|run| looks.way(run)));
         looks
     }
 

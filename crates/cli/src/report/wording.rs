@@ -117,19 +117,18 @@ pub fn date(ms: u64) -> String {
     let (day, second) = (seconds / 86_400, seconds % 86_400);
     let weekday = DAYS[(day % 7) as usize];
     let is_leap = |y: u64| y.is_multiple_of(4) && (!y.is_multiple_of(100) || y.is_multiple_of(400));
-    let (mut year, mut left) = (1970, day);
-    while left >= 365 + u64::from(is_leap(year)) {
-        left -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(is_leap(year));
-    let mut month = 0;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if left < length {
-            break;
-        }
-        left -= length;
+    let length = |year, month| match month {
+        1 => 28 + u64::from(is_leap(year)),
+        3 | 5 | 8 | 10 => 30,
+        _ => 31,
+    };
+    let (mut year, mut month, mut left) = (1970, 0, day);
+    while left >= length(year, month) {
+        left -= length(year, month);
         month += 1;
+        if month == 12 {
+            (year, month) = (year + 1, 0);
+        }
     }
     let (hours, minutes) = (second / 3600, second / 60 % 60);
     let clock = format!("{hours:02}:{minutes:02}:{:02}", second % 60);
@@ -181,11 +180,8 @@ impl Varying {
         let mut name = scheduler(run);
         let details =
             [(self.access, &run.access), (self.scope, &run.scope), (self.device, &run.device.text)];
-        let shown: Vec<&str> = details
-            .into_iter()
-            .filter(|(shown, _)| *shown)
-            .map(|(_, text)| text.as_str())
-            .collect();
+        let shown = details.into_iter().filter(|(is_shown, _)| *is_shown);
+        let shown = Vec::from_iter(shown.map(|(_, text)| text.as_str()));
         if !shown.is_empty() {
             name.push_str(&format!(" ({})", shown.join(", ")));
         }
@@ -212,6 +208,18 @@ pub fn scheduler(run: &Run) -> String {
     } else {
         format!("{} {}", run.scheduler, run.scheduler_options)
     }
+}
+
+/// Each value once, in order of first appearance.
+#[must_use]
+pub fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut all = Vec::new();
+    for value in values {
+        if !all.contains(&value) {
+            all.push(value);
+        }
+    }
+    all
 }
 
 /// All runs as series, in order of first appearance. Runs of one series with equal numbers of threads (for instance

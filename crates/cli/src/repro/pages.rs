@@ -10,9 +10,9 @@ use super::{Claim, Found, Measured, Published, Repro, Source};
 use crate::experiment::answer::percent;
 use crate::experiment::rows::show;
 use crate::report::figures::text_table;
-use crate::report::html::{list, page, table};
+use crate::report::html::{list, page, soft, table};
 use crate::report::judgement::warnings;
-use crate::report::model::{Machine, Partial, Report};
+use crate::report::model::{Machine, Report};
 use crate::report::svg::Markup;
 use crate::report::wording::{bytes, counted, date};
 use blkmq_terminal::paper::{Align, Paper, paragraph, push_line};
@@ -133,7 +133,7 @@ pub fn render_html(repro: &Repro) -> String {
     page(title, |m| {
         m.leaf("h1", &[], title);
         let when = format!("{} UTC, {}", date(repro.time_ms), machine(&repro.machine));
-        m.leaf("p", &[("class", &"soft")], &when);
+        soft(m, &when);
         let partial = repro.partial.map(|partial| partial.to_string());
         list(m, "warnings", partial.as_slice());
         list(m, "warnings", &doubts(repro));
@@ -145,10 +145,10 @@ pub fn render_html(repro: &Repro) -> String {
         }
         m.leaf("h2", &[], "How it was measured");
         m.leaf("pre", &[], &repro.command);
-        m.leaf("p", &[("class", &"soft")], METHOD);
+        soft(m, METHOD);
         let (machine, version) = (&repro.machine, env!("CARGO_PKG_VERSION"));
         let says = format!("blkmq {version}; {}, kernel {}.", machine.os, machine.kernel);
-        m.leaf("p", &[("class", &"soft")], &says);
+        soft(m, &says);
     })
 }
 
@@ -159,7 +159,7 @@ fn section(m: &mut Markup, measured: &Measured) {
     list(m, "findings", &sentences(measured));
     let notes: Vec<String> = measured.notes.iter().map(|note| format!("Note: {note}")).collect();
     list(m, "notes", &notes);
-    m.leaf("p", &[("class", &"soft")], &format!("Measured here: {}.", claim.workload));
+    soft(m, &format!("Measured here: {}.", claim.workload));
     for found in &measured.found {
         if !found.of.is_empty() {
             m.leaf("h3", &[], &found.of);
@@ -167,10 +167,10 @@ fn section(m: &mut Markup, measured: &Measured) {
         found.result().draw(m, "h3");
     }
     for source in &claim.published {
-        m.leaf("p", &[("class", &"soft")], &cited(source));
+        soft(m, &cited(source));
         table(m, &COLUMNS, &published(source));
         if !source.remark.is_empty() {
-            m.leaf("p", &[("class", &"soft")], &source.remark);
+            soft(m, &source.remark);
         }
     }
 }
@@ -186,8 +186,8 @@ pub fn render_json(repro: &Repro) -> String {
         "warnings": doubts(repro),
         "claims": Vec::from_iter(repro.claims.iter().map(claim_json)),
     });
-    if let Some(Partial { done, planned, signal }) = repro.partial {
-        document["partial"] = json!({ "runs": done, "planned": planned, "signal": signal });
+    if let Some(partial) = repro.partial {
+        document["partial"] = json!(partial);
     }
     format!("{document:#}\n")
 }

@@ -6,7 +6,7 @@ use super::super::model::{Courses, Report, Run};
 use super::super::svg::{Attributes, Markup, Px};
 use super::super::wording::{Varying, nanos, scheduler, tick};
 use super::rows::decade;
-use super::{Linear, Log, Looks, Shape, WIDTH, drawn, line, mark, plot, text, titled};
+use super::{Linear, Log, Looks, Shape, WIDTH, drawn, line, mark, plot, text, titled, titled_line};
 use blkmq_core::Histogram;
 use blkmq_device::{Activity, Span};
 use blkmq_lab::workload::{Bin, Direction, Series};
@@ -19,9 +19,6 @@ const RIGHT: f64 = WIDTH - 36.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 252.0;
 
-/// Places on an axis, with their labels.
-type Ticks = Vec<(f64, String)>;
-
 /// The surroundings of the curves.
 struct Frame<'a> {
     /// The textual description of the graph.
@@ -29,9 +26,9 @@ struct Frame<'a> {
     /// The quantity on the horizontal axis.
     across: &'a str,
     /// Ticks from left to right.
-    columns: Ticks,
+    columns: Vec<(f64, String)>,
     /// Ticks from bottom to top.
-    rows: Ticks,
+    rows: Vec<(f64, String)>,
 }
 
 struct Curve {
@@ -153,8 +150,8 @@ pub fn courses(m: &mut Markup, report: &Report, looks: &Looks, quantity: Quantit
     let around = Frame {
         says: quantity.heading(),
         across: "time since the run began",
-        columns: across.ticks().map(|v| (across.at(v), nanos(v))).collect(),
-        rows: up.ticks().map(|v| (up.at(v), quantity.label(v))).collect(),
+        columns: across.labels(nanos),
+        rows: up.labels(|v| quantity.label(v)),
     };
     let curve = |(index, values): &(usize, Vec<(f64, f64)>)| {
         let run = &report.runs[*index];
@@ -218,8 +215,8 @@ pub fn distributions(
     let around = Frame {
         says: "Share of I/Os over completion latency, logarithmic",
         across: "completion latency",
-        columns: across.ticks().map(|v| (across.at(v), decade(v))).collect(),
-        rows: up.ticks().map(|v| (up.at(v), format!("{v:.0} %"))).collect(),
+        columns: across.labels(decade),
+        rows: up.labels(|v| format!("{v:.0} %")),
     };
     let curve = |(index, latency): &(usize, Histogram)| {
         // Up to the share that the axis covers; the slowest of all are in the table and in the plot above.
@@ -286,8 +283,8 @@ pub fn occupancy(m: &mut Markup, run: &Run) -> Option<Drawn> {
     let around = Frame {
         says,
         across: "time since the first request",
-        columns: across.ticks().map(|v| (across.at(v), nanos(v))).collect(),
-        rows: up.ticks().map(|v| (up.at(v), tick(v))).collect(),
+        columns: across.labels(nanos),
+        rows: up.labels(tick),
     };
     let place = |span: &Span| up.at(f64::from(span.place));
     frame(m, &around, |m| {
@@ -298,40 +295,22 @@ pub fn occupancy(m: &mut Markup, run: &Run) -> Option<Drawn> {
                 points.push((across.at(ns(span.start)), before));
                 points.push((across.at(ns(span.end)), place(span)));
             }
-            let name = scheduler(run);
-            curves(
-                m,
-                &[Curve { class: "c0".into(), name, points, shape: Shape::Circle, values: vec![] }],
-            );
-            return;
+            let (class, name, shape) = ("c0".into(), scheduler(run), Shape::Circle);
+            return curves(m, &[Curve { class, name, points, shape, values: vec![] }]);
         }
         for span in spans {
             let (from, to) = (across.at(ns(span.start)), across.at(ns(span.end)));
-            let (_, name, colour) = activity(span.activity);
+            let activity = ACTIVITIES.iter().find(|(known, ..)| *known == span.activity);
+            let (_, name, colour) = activity.expect("every activity has a name");
             let says =
                 format!("{name} at {}: {}", span.place, nanos((span.end - span.start).0 as f64));
             let class = format!("busy {colour}");
-            titled(
-                m,
-                "line",
-                &[
-                    ("class", &class),
-                    ("x1", &Px(from)),
-                    ("y1", &Px(place(span))),
-                    ("x2", &Px(to.max(from + 0.5))),
-                    ("y2", &Px(place(span))),
-                ],
-                &says,
-            );
+            let (y, to) = (place(span), to.max(from + 0.5));
+            titled_line(m, &class, (from, y), (to, y), &says);
         }
     });
     let of = courses.spans.len() as u64 + courses.spans_missed;
     Some(Drawn { spans: spans.len(), of, heads })
-}
-
-fn activity(activity: Activity) -> (Activity, &'static str, &'static str) {
-    let found = ACTIVITIES.into_iter().find(|(known, ..)| *known == activity);
-    found.expect("every activity has a name")
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::super::svg::Markup;
 use super::super::wording::{Series, Varying, count, counted, nanos, percent, series, tick};
 use super::{Linear, Log, Looks, Shape, WIDTH, bar, line, mark, plot, sized, text};
 use blkmq_lab::workload::Direction;
+use std::collections::BTreeSet;
 
 /// Width of the plot, in the units of its view box.
 const NARROW: f64 = 420.0;
@@ -92,9 +93,8 @@ const AXIS: f64 = 64.0;
 
 /// Draws the rates.
 pub fn rates(m: &mut Markup, report: &Report, looks: &Looks) {
-    let mut threads: Vec<u32> = report.runs.iter().map(|run| run.threads).collect();
-    threads.sort_unstable();
-    threads.dedup();
+    let threads = BTreeSet::from_iter(report.runs.iter().map(|run| run.threads));
+    let threads = Vec::from_iter(threads);
     if threads.len() < 3 {
         bars(m, report, looks);
     } else {
@@ -120,8 +120,7 @@ fn says(name: &str, run: &Run) -> String {
 fn bars(m: &mut Markup, report: &Report, looks: &Looks) {
     let varying = Varying::of(report);
     let scale = Linear::covering(highest(report), LEFT, RIGHT);
-    let axis =
-        Axis { ticks: scale.ticks().map(|v| (scale.at(v), tick(v))).collect(), figures: "IOPS" };
+    let axis = Axis { ticks: scale.labels(tick), figures: "IOPS" };
     let named: Vec<Row> = report
         .runs
         .iter()
@@ -224,19 +223,13 @@ pub fn latencies(m: &mut Markup, report: &Report, looks: &Looks, kind: Option<Di
         return false;
     }
     let scale = Log::covering(low, high, LEFT, RIGHT);
-    let axis = Axis {
-        ticks: scale.ticks().map(|v| (scale.at(v), decade(v))).collect(),
-        figures: "p50 / p99",
-    };
+    let axis = Axis { ticks: scale.labels(decade), figures: "p50 / p99" };
     let named: Vec<Row> = timed
         .iter()
-        .map(|(index, l)| Row {
-            name: varying.run_name(&report.runs[*index]),
-            figure: format!(
-                "{} / {}",
-                nanos(at(l, Percentile::P50)),
-                nanos(at(l, Percentile::P99))
-            ),
+        .map(|(index, l)| {
+            let [half, most] = [Percentile::P50, Percentile::P99].map(|p| nanos(at(l, p)));
+            let name = varying.run_name(&report.runs[*index]);
+            Row { name, figure: format!("{half} / {most}") }
         })
         .collect();
     rows(m, "Completion latency of each run, logarithmic", &axis, &named, |m, row, y| {
@@ -292,8 +285,7 @@ pub fn merges(m: &mut Markup, report: &Report) -> bool {
     }
     let varying = Varying::of(report);
     let scale = Linear::covering(most, LEFT, RIGHT);
-    let axis =
-        Axis { ticks: scale.ticks().map(|v| (scale.at(v), fine(v))).collect(), figures: "merged" };
+    let axis = Axis { ticks: scale.labels(fine), figures: "merged" };
     let named: Vec<Row> = report
         .runs
         .iter()
@@ -342,10 +334,7 @@ pub fn shares(m: &mut Markup, report: &Report, looks: &Looks) -> Option<(usize, 
         return None;
     }
     let scale = Linear::covering(100.0, LEFT, RIGHT);
-    let axis = Axis {
-        ticks: scale.ticks().map(|v| (scale.at(v), format!("{v} %"))).collect(),
-        figures: "share / due",
-    };
+    let axis = Axis { ticks: scale.labels(|v| format!("{v} %")), figures: "share / due" };
     let row = |&(run, at): &(usize, usize)| {
         let groups = &report.runs[run].groups;
         let due = groups.due(at).map_or_else(|| "-".into(), percent);
@@ -362,13 +351,8 @@ pub fn shares(m: &mut Markup, report: &Report, looks: &Looks) -> Option<(usize, 
         let groups = &report.runs[run].groups;
         let says = format!("{}: {}", named[index].name, named[index].figure);
         let end = scale.at(100.0 * groups.share(at));
-        bar(
-            m,
-            &format!("fill {}", looks.colour(&report.runs[run])),
-            (LEFT, y - 7.0),
-            (end - LEFT, 14.0),
-            &says,
-        );
+        let class = format!("fill {}", looks.colour(&report.runs[run]));
+        bar(m, &class, (LEFT, y - 7.0), (end - LEFT, 14.0), &says);
         if let Some(due) = groups.due(at) {
             let due = scale.at(100.0 * due);
             line(m, "error", (due, y - 11.0), (due, y + 11.0));
