@@ -109,8 +109,8 @@ fn side_by_side(
     store: Store,
 ) -> Result<Vec<Row>, Failure> {
     let next = AtomicUsize::new(0);
-    let progress = Mutex::new(Progress::new(missing.len(), None, true));
-    let kept = Mutex::new((store, Vec::with_capacity(missing.len()), Ok(())));
+    let progress = Progress::new(missing.len(), None, true);
+    let kept = Mutex::new((progress, store, Vec::with_capacity(missing.len()), Ok(())));
     let work = || {
         // Relaxed: each index is taken once, and no other data is published with it.
         while let Some(index) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -118,19 +118,18 @@ fn side_by_side(
                 return;
             }
             let row = points.run(*index, stop);
-            let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let (progress, store, rows, written) = &mut *kept;
             progress.begin(&points.label(*index));
             progress.end();
             match row {
                 _ if stop.is_set() => return,
                 Ok(row) => {
-                    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                    let (store, rows, failed) = &mut *kept;
-                    if failed.is_ok() {
-                        *failed = store.add(&row);
+                    if written.is_ok() {
+                        *written = store.add(&row);
                     }
                     rows.push(row);
-                    if failed.is_err() {
+                    if written.is_err() {
                         return;
                     }
                 }
@@ -148,20 +147,20 @@ fn side_by_side(
             }
         }
     });
-    let progress = progress.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (progress, store, rows, written) = kept;
     progress.finish();
-    let (store, rows, failed) = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
-    failed?;
+    written?;
     store.sync()?;
     Ok(rows)
 }
 
 /// Writes the results of all points, and prints the answers.
 fn finish(points: &Points, out: &Path, rows: BTreeMap<String, Row>) -> Result<(), Failure> {
-    let known = rows.len();
-    let found = in_order(points, rows);
-    let (others, missing) = (known - found.len(), points.len() - found.len());
-    let text = answers(points, found, Some(out))?;
+    let is_found = |index: &usize| rows.contains_key(&points.id(*index));
+    let (known, found) = (rows.len(), (0..points.len()).filter(is_found).count());
+    let (others, missing) = (known - found, points.len() - found);
+    let text = answers(points, rows.into_values().collect(), Some(out))?;
     let place = out.display();
     print_results(&shown(&text))?;
     print_results(&format!(
@@ -170,17 +169,11 @@ fn finish(points: &Points, out: &Path, rows: BTreeMap<String, Row>) -> Result<()
     if others > 0 {
         complain(format_args!("{others} rows in {place} are of no point of the study"));
     }
-    match missing {
-        0 => Ok(()),
-        missing => {
-            Err(Failure::Results(format!("{missing} of {} points are missing", points.len())))
-        }
+    if missing > 0 {
+        let text = format!("{missing} of {} points are missing", points.len());
+        return Err(Failure::Results(text));
     }
-}
-
-/// The rows of `points`, in the order of the grid.
-fn in_order(points: &Points, mut rows: BTreeMap<String, Row>) -> Vec<Row> {
-    (0..points.len()).filter_map(|index| rows.remove(&points.id(index))).collect()
+    Ok(())
 }
 
 /// The answers of `rows` as text. Writes the results to files in `folder`, if given.
@@ -188,8 +181,10 @@ fn in_order(points: &Points, mut rows: BTreeMap<String, Row>) -> Vec<Row> {
 /// # Errors
 /// If a figure of the comparison does not exist, or a result cannot be written.
 pub fn answers(points: &Points, rows: Vec<Row>, folder: Option<&Path>) -> Result<String, Failure> {
-    let rows = in_order(points, rows.into_iter().map(|row| (row.id.clone(), row)).collect());
-    let rows = Vec::from_iter(&rows);
+    let rows = BTreeMap::from_iter(rows.iter().map(|row| (&row.id, row)));
+    // In the order of the grid.
+    let rows = (0..points.len()).filter_map(|index| rows.get(&points.id(index)).copied());
+    let rows = Vec::from_iter(rows);
     let questions = answer::questions(&points.study, &points.axes, &rows)?;
     let result = Answers { points, rows: rows.len(), questions: &questions };
     if let Some(folder) = folder {

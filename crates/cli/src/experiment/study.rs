@@ -144,17 +144,20 @@ impl fmt::Display for Value {
 }
 
 impl Values {
+    fn written(&self) -> &[Value] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+
     /// Each value; a range gives all of its numbers.
     ///
     /// # Errors
     /// If a range is empty or has more than [`MOST_POINTS`] numbers.
     fn each(&self) -> Result<Vec<Value>, UsageError> {
-        let written = match self {
-            Self::One(one) => std::slice::from_ref(one),
-            Self::Many(many) => many,
-        };
         let mut all = Vec::new();
-        for value in written {
+        for value in self.written() {
             match range(value)? {
                 Some(range) => all.extend(range.map(Value::Integer)),
                 None => all.push(value.clone()),
@@ -176,6 +179,14 @@ fn range(value: &Value) -> Result<Option<std::ops::RangeInclusive<i64>>, UsageEr
         return Err(UsageError::new(text));
     }
     Ok(Some(first..=last))
+}
+
+/// The name of a job.
+fn name_of(job: &Options) -> Option<&str> {
+    match job.get("name")? {
+        Values::One(Value::Text(name)) if !name.is_empty() => Some(name),
+        _ => None,
+    }
 }
 
 impl Study {
@@ -209,103 +220,82 @@ impl Study {
     }
 
     fn check(&self) -> Result<(), UsageError> {
-        let names = self.job_names()?;
+        let refuse = |text: String| Err(UsageError::new(text));
+        self.check_jobs()?;
         let is_replay = self.program == Program::Replay;
         if is_replay && !self.job.is_empty() {
-            return Err(UsageError::new("job: a replay has the tenants of its trace as jobs"));
+            return refuse("job: a replay has the tenants of its trace as jobs".into());
         }
         if is_replay != (self.trace.is_some() || self.grid.contains_key("trace")) {
-            let text =
-                "trace: of a replay, and only of that; accepted: program = \"replay\" with a trace";
-            return Err(UsageError::new(text));
+            let accepted = "accepted: program = \"replay\" with a trace";
+            return refuse(format!("trace: of a replay, and only of that; {accepted}"));
         }
         if self.grid.is_empty() {
-            return Err(UsageError::new(
-                "grid: no axis; accepted: at least one option with values",
-            ));
+            return refuse("grid: no axis; accepted: at least one option with values".into());
         }
         for name in self.grid.keys() {
-            self.check_axis(name, &names).map_err(|e| e.at(format!("grid.{name}")))?;
+            self.check_axis(name).map_err(|e| e.at(format!("grid.{name}")))?;
         }
         let axes = self.axes()?;
         let points = axes.iter().try_fold(1usize, |all, axis| all.checked_mul(axis.values.len()));
         if points.is_none_or(|points| points > MOST_POINTS) {
-            let text = format!("grid: too many points; accepted: up to {MOST_POINTS}");
-            return Err(UsageError::new(text));
+            return refuse(format!("grid: too many points; accepted: up to {MOST_POINTS}"));
         }
-        let least = self.least();
-        if !(0.0..=100.0).contains(&least) {
-            let text = format!("compare.least: {least}; accepted: 0 to 100, in percent");
-            return Err(UsageError::new(text));
+        match self.least() {
+            0.0..=100.0 => Ok(()),
+            least => refuse(format!("compare.least: {least}; accepted: 0 to 100, in percent")),
         }
-        Ok(())
     }
 
-    /// The names of the jobs.
-    fn job_names(&self) -> Result<Vec<String>, UsageError> {
-        let mut names: Vec<String> = Vec::new();
+    /// Refuses jobs that no name tells apart.
+    fn check_jobs(&self) -> Result<(), UsageError> {
+        let mut names = BTreeSet::new();
         for (at, job) in self.job.iter().enumerate() {
-            let name = match job.get("name") {
-                Some(Values::One(Value::Text(name))) if !name.is_empty() => name.clone(),
-                _ => {
-                    let text = format!("job {}: no name; accepted: name = \"WORD\"", at + 1);
-                    return Err(UsageError::new(text));
-                }
+            let Some(name) = name_of(job) else {
+                let text = format!("job {}: no name; accepted: name = \"WORD\"", at + 1);
+                return Err(UsageError::new(text));
             };
-            if names.contains(&name) {
+            if !names.insert(name) {
                 return Err(UsageError::new(format!("job {name}: a second one of that name")));
             }
-            names.push(name);
         }
-        Ok(names)
+        Ok(())
     }
 
     /// Refuses an axis with no effect, or with more than one.
-    fn check_axis(&self, name: &str, jobs: &[String]) -> Result<(), UsageError> {
-        let refuse = |text: String| Err(UsageError::new(text));
+    fn check_axis(&self, name: &str) -> Result<(), UsageError> {
         let values = self.grid[name].each()?;
-        if values.is_empty() {
-            return refuse("no value; accepted: at least one".into());
-        }
         let mut seen = BTreeSet::new();
-        if let Some(twice) = values.iter().find(|value| !seen.insert(value.to_string())) {
-            return refuse(format!("{twice} stands there twice"));
-        }
-        match self.of_job(name) {
+        let twice = values.iter().find(|value| !seen.insert(value.to_string()));
+        let fault = match self.of_job(name) {
+            _ if values.is_empty() => Some("no value; accepted: at least one".into()),
+            _ if twice.is_some() => twice.map(|value| format!("{value} stands there twice")),
             Some((job, option)) => {
-                let at = jobs.iter().position(|known| known == job).expect("it is a job's name");
-                if option == "name" || self.job[at].contains_key(option) {
-                    return refuse(format!(
-                        "job {job} has {option} as well; accepted: one of both"
-                    ));
-                }
+                let has = |it: &Options| name_of(it) == Some(job) && it.contains_key(option);
+                let says = || format!("job {job} has {option} as well; accepted: one of both");
+                self.job.iter().any(has).then(says)
             }
             None if name == "trace" && self.trace.is_some() => {
-                return refuse("the study has a trace as well; accepted: one of both".into());
+                Some("the study has a trace as well; accepted: one of both".into())
             }
             None if self.options.contains_key(name) => {
-                return refuse(format!("options has {name} as well; accepted: one of both"));
+                Some(format!("options has {name} as well; accepted: one of both"))
             }
             None => {
-                if let Some(at) = self.job.iter().position(|job| job.contains_key(name)) {
-                    let job = &jobs[at];
-                    return refuse(format!(
-                        "job {job} has a {name} of its own, which counts there; accepted: {job}.{name}"
-                    ));
-                }
+                let job = self.job.iter().find(|job| job.contains_key(name)).and_then(name_of);
+                job.map(|job| {
+                    let accepted = format!("accepted: {job}.{name}");
+                    format!("job {job} has a {name} of its own, which counts there; {accepted}")
+                })
             }
-        }
-        Ok(())
+        };
+        fault.map_or(Ok(()), |text| Err(UsageError::new(text)))
     }
 
     /// The job and the option in `JOB.OPTION`.
     fn of_job<'a>(&self, name: &'a str) -> Option<(&'a str, &'a str)> {
-        let is_job = |name: &str| {
-            self.job.iter().any(|job| {
-                matches!(job.get("name"), Some(Values::One(Value::Text(known))) if known == name)
-            })
-        };
-        name.rsplit_once('.').filter(|(job, _)| is_job(job))
+        let is_job = |name| self.job.iter().any(|job| name_of(job) == Some(name));
+        name.rsplit_once('.').filter(|(job, _)| is_job(*job))
     }
 
     /// The axis of repetitions, if there is one.
@@ -342,7 +332,7 @@ impl Study {
     pub fn axes(&self) -> Result<Vec<Axis>, UsageError> {
         for named in [&self.compare.pair, &self.compare.axis].into_iter().flatten() {
             if !self.grid.contains_key(named) {
-                let names = Vec::from_iter(self.grid.keys().map(String::as_str)).join(", ");
+                let names = Vec::from_iter(self.grid.keys().cloned()).join(", ");
                 let text = format!("compare: {named} is no axis; accepted: {names}");
                 return Err(UsageError::new(text));
             }
@@ -384,25 +374,22 @@ impl Study {
     pub fn words(&self, point: &Point) -> Vec<String> {
         let mut words = Vec::from_iter(self.trace_of(point));
         for (name, values) in &self.options {
-            self.push(&mut words, name, values);
+            self.push(&mut words, name, values.written());
         }
         for (name, value) in &point.values {
             if self.of_job(name).is_none() && name != "trace" {
-                self.push(&mut words, name, &Values::One(value.clone()));
+                self.push(&mut words, name, std::slice::from_ref(value));
             }
         }
         for job in &self.job {
-            let name = job.get("name").expect("a job without a name was refused");
-            self.push(&mut words, "name", name);
+            self.push(&mut words, "name", job["name"].written());
             for (option, values) in job.iter().filter(|(option, _)| *option != "name") {
-                self.push(&mut words, option, values);
+                self.push(&mut words, option, values.written());
             }
-            let Values::One(name) = name else { continue };
             for (axis, value) in &point.values {
-                if let Some((_, option)) =
-                    self.of_job(axis).filter(|(job, _)| *job == name.to_string())
-                {
-                    self.push(&mut words, option, &Values::One(value.clone()));
+                let of_job = self.of_job(axis).filter(|(name, _)| Some(*name) == name_of(job));
+                if let Some((_, option)) = of_job {
+                    self.push(&mut words, option, std::slice::from_ref(value));
                 }
             }
         }
@@ -410,12 +397,8 @@ impl Study {
     }
 
     /// Adds the words of an option. Options of a replay are clap's, whose switches take no value.
-    fn push(&self, words: &mut Vec<String>, name: &str, values: &Values) {
-        let many = match values {
-            Values::One(one) => std::slice::from_ref(one),
-            Values::Many(many) => many,
-        };
-        for value in many {
+    fn push(&self, words: &mut Vec<String>, name: &str, values: &[Value]) {
+        for value in values {
             match (self.program, value) {
                 (Program::Replay, Value::Bool(true)) => words.push(format!("--{name}")),
                 (Program::Replay, Value::Bool(false)) => {}
