@@ -8,7 +8,7 @@ use super::judgement::{findings, warnings};
 use super::model::{Counters, Machine, Merges, Report, Run};
 use super::svg::{self, Looks, Markup, Swatch};
 use super::table::{limits, virtual_time};
-use super::wording::{Varying, bytes, counted, date, distinct, nanos};
+use super::wording::{Varying, bytes, counted, date, distinct, nanos, pairs};
 use blkmq_lab::workload::Direction;
 use blkmq_terminal::paper::Align;
 use std::borrow::Cow;
@@ -437,8 +437,7 @@ fn governors(m: &mut Markup, report: &Report) {
         Vec::from_iter(run.shared.tokens.iter().map(u32::to_string)).join(", ")
     });
     shared.words("governor", "what it shows of itself", |run| {
-        let values = run.shared.governor.iter().map(|(name, value)| format!("{name}={value}"));
-        Vec::from_iter(values).join(", ")
+        pairs(run.shared.governor.iter().copied())
     });
     table(m, &shared.columns, &shared.rows);
 }

@@ -294,9 +294,7 @@ fn text(value: &Value) -> String {
 
 /// The lines for the jobs of one run, groups in the order of their numbers.
 pub(super) fn run_status(jobs: &[JobResult]) -> Vec<String> {
-    let mut groups = Vec::from_iter(jobs.iter().map(|job| job.group));
-    groups.sort_unstable();
-    groups.dedup();
+    let groups = BTreeSet::from_iter(jobs.iter().map(|job| job.group));
     let of = |group: u32| {
         let jobs = Vec::from_iter(jobs.iter().filter(|job| job.group == group));
         let sums = ["READ", "WRITE", "TRIM", "MIXED"].into_iter().filter_map(move |name| {

@@ -23,6 +23,7 @@ pub mod wording;
 
 pub use lines::TerseVersion;
 
+use blkmq_terminal::UsageError;
 use blkmq_terminal::output::{quietly, width};
 use model::Report;
 use std::fs::{self, File, OpenOptions};
@@ -76,20 +77,15 @@ impl Format {
     }
 }
 
-/// A format that does not exist.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "no output format '{0}'; accepted: {names}",
-    names = Format::ALL.map(|(name, _)| name).join(", ")
-)]
-pub struct UnknownFormat(pub String);
-
 impl FromStr for Format {
-    type Err = UnknownFormat;
+    type Err = UsageError;
 
-    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
-        let found = Self::ALL.iter().find(|(known, _)| *known == name);
-        found.map(|(_, format)| *format).ok_or_else(|| UnknownFormat(name.to_owned()))
+    fn from_str(name: &str) -> Result<Self, UsageError> {
+        let found = Self::ALL.into_iter().find(|(known, _)| *known == name);
+        found.map(|(_, format)| format).ok_or_else(|| {
+            let names = Self::ALL.map(|(name, _)| name).join(", ");
+            UsageError::new(format!("no output format '{name}'; accepted: {names}"))
+        })
     }
 }
 

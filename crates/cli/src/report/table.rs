@@ -7,7 +7,7 @@ use super::judgement::{findings, limits_of, warnings};
 use super::lines::run_status;
 use super::model::{Counters, Device, Disk, OpTimes, Report, Run, STAGES, Shared};
 use super::wording::{
-    TimeUnit, Varying, bandwidth, bytes, count, counted, nanos, percent, scheduler,
+    TimeUnit, Varying, bandwidth, bytes, count, counted, nanos, pairs, percent, scheduler,
 };
 use blkmq_lab::workload::Latencies;
 use blkmq_terminal::paper::{Paper, paragraph, push_line};
@@ -95,9 +95,8 @@ pub(super) fn limits(report: &Report) -> Vec<&'static str> {
 }
 
 fn summary(out: &mut Paper, report: &Report, run: &Run) {
-    let Device { text: device, .. } = &run.device;
-    let threads = counted(run.threads.into(), "thread");
-    let (name, access, scope) = (scheduler(run), &run.access, &run.scope);
+    let Run { access, scope, device: Device { text: device, .. }, .. } = run;
+    let (name, threads) = (scheduler(run), counted(run.threads.into(), "thread"));
     let line = format!("{name} on {device}: {threads}, access={access}, scope={scope}");
     push_line(out, 0, &line);
     for job in &run.jobs {
@@ -255,19 +254,16 @@ fn samples(out: &mut Paper, name: &str, samples: &Samples, show: fn(f64) -> Stri
 }
 
 fn shares(shares: &[(&str, f64)]) -> String {
-    let text = shares.iter().map(|(name, share)| format!("{name}={share:.1}%"));
-    text.collect::<Vec<_>>().join(", ")
+    pairs(shares.iter().map(|(name, share)| (name, format!("{share:.1}%"))))
 }
 
 fn queue_summary(out: &mut Paper, run: &Run) {
     let counters = &run.counters;
-    let merges: Vec<String> =
-        counters.merges.each().iter().map(|(name, n)| format!("{name}={n}")).collect();
     push_line(out, 0, "queue (ramp included):");
     let Counters { submitted, completed, splits, .. } = counters;
     let bios = format!("bios     : submitted={submitted}, completed={completed}, splits={splits}");
     push_line(out, 2, &bios);
-    push_line(out, 2, &format!("merges   : {}", merges.join(", ")));
+    push_line(out, 2, &format!("merges   : {}", pairs(counters.merges.each())));
     let dispatch = format!(
         "dispatch : {} requests, {:.1} in a batch, {} requeued, longest run {} passes",
         counters.dispatches, counters.batch_mean, counters.requeues, counters.longest_run_passes
@@ -292,19 +288,16 @@ fn queue_summary(out: &mut Paper, run: &Run) {
     }
     for OpTimes { op, requests, stages, .. } in &run.times {
         let mean = |sum: &u64| nanos(ratio(*sum as f64, *requests as f64));
-        let means = STAGES.iter().zip(stages).map(|(name, sum)| format!("{name}={}", mean(sum)));
-        let means = means.collect::<Vec<_>>().join(", ");
+        let means = pairs(STAGES.iter().zip(stages.iter().map(mean)));
         push_line(out, 2, &format!("{op:<9}: {means} for each of {requests}"));
     }
     let Shared { tokens, governor } = &run.shared;
     if !tokens.is_empty() {
-        let tokens = tokens.iter().map(u32::to_string).collect::<Vec<_>>();
-        push_line(out, 2, &format!("tokens   : {}", tokens.join(", ")));
+        let tokens = Vec::from_iter(tokens.iter().map(u32::to_string)).join(", ");
+        push_line(out, 2, &format!("tokens   : {tokens}"));
     }
     if !governor.is_empty() {
-        let values = governor.iter().map(|(name, value)| format!("{name}={value}"));
-        let values = values.collect::<Vec<_>>().join(", ");
-        paragraph(out, "  governor : ", &values);
+        paragraph(out, "  governor : ", &pairs(governor.iter().copied()));
     }
 }
 

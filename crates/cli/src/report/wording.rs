@@ -4,6 +4,7 @@
 //! Machine-readable formats (JSON, CSV) have full numbers in the unit given by the name.
 
 use super::model::{Report, Run};
+use std::fmt::Display;
 
 /// Three significant digits of a number from 0 to 999.
 fn three(value: f64) -> String {
@@ -105,6 +106,13 @@ pub fn percent(share: f64) -> String {
 #[must_use]
 pub fn counted(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+/// Names and their values: `plug=1, back=20`.
+#[must_use]
+pub fn pairs<N: Display, V: Display>(all: impl IntoIterator<Item = (N, V)>) -> String {
+    let text = all.into_iter().map(|(name, value)| format!("{name}={value}"));
+    Vec::from_iter(text).join(", ")
 }
 
 /// Milliseconds since the epoch as `Sat Nov 21 11:16:37 2026`, in UTC.

@@ -17,7 +17,7 @@ use crate::experiment::answer::{Answers, LEAST_PAIRS, Question, questions};
 use crate::experiment::study::{Study, Value, Values};
 use crate::experiment::{Points, Row};
 use crate::report::model::{Machine, Partial};
-use crate::report::wording::nanos;
+use crate::report::wording::{distinct, nanos};
 use crate::report::{self, Format};
 use crate::{Failure, plan};
 use blkmq_core::{Instant, Nanos};
@@ -84,9 +84,6 @@ CLAIM all of them are measured, in a few minutes; with a shorter --runtime in le
     ],
 };
 
-/// The formats of `blkmq repro`.
-const FORMATS: [(&str, Format); 2] = [("normal", Format::Normal), ("json", Format::Json)];
-
 /// The most threads of a run.
 const MAX_THREADS: u32 = 4096;
 
@@ -111,18 +108,15 @@ pub fn definition() -> Command {
     for Claim { name, summary, .. } in Claim::all() {
         claims.push_str(&format!("  {name:<10}  {summary}\n"));
     }
-    PAGE.command(&claims).args(arguments())
-}
-
-fn arguments() -> [Arg; 5] {
-    let claims = Arg::new("claim").value_name("CLAIM").num_args(0..).action(ArgAction::Append);
     let names = PossibleValuesParser::new(Claim::all().into_iter().map(|claim| claim.name));
-    let claims = claims.value_parser(names).hide_possible_values(true);
+    let claim = Arg::new("claim").value_name("CLAIM").num_args(0..).action(ArgAction::Append);
+    let claim = claim.value_parser(names).hide_possible_values(true);
     let option = |name, value| Arg::new(name).long(name).value_name(value);
-    let formats = PossibleValuesParser::new(FORMATS.map(|(word, _)| word));
+    let formats = PossibleValuesParser::new(["normal", "json"]);
+    let formats = formats.map(|word| word.parse::<Format>().expect("it is a format"));
     let format = option("output-format", "FORMAT").alias("output_format");
-    [
-        claims.help("what to measure; all claims without any"),
+    PAGE.command(&claims).args([
+        claim.help("what to measure; all claims without any"),
         option("runtime", "TIME").value_parser(runtime).default_value("2").help(
             "how long each row is measured, in five runs that take turns with those of the rows that it is compared \
              with; seconds unless a unit is given",
@@ -136,10 +130,10 @@ fn arguments() -> [Arg; 5] {
             .value_hint(ValueHint::FilePath)
             .help("a page with plots besides"),
         format
-            .value_parser(formats.map(|word| format_of(&word)))
+            .value_parser(formats)
             .default_value("normal")
             .help("the form of the result"),
-    ]
+    ])
 }
 
 impl Wanted {
@@ -181,11 +175,6 @@ fn report(text: &str) -> Result<PathBuf, UsageError> {
     } else {
         Err(UsageError::new("a page; accepted: a name that ends in .html"))
     }
-}
-
-fn format_of(word: &str) -> Format {
-    let known = FORMATS.iter().find(|(known, _)| *known == word);
-    known.expect("clap accepts these words only").1
 }
 
 /// The claims by name, in the order of display.
@@ -416,9 +405,8 @@ impl Measured {
         self.found.iter().map(|found| found.points.len()).sum()
     }
 
-    /// Runs all points, or the first of them until `stop` is set. Returns their number.
-    fn run(&mut self, progress: &mut Progress, stop: &Stop) -> Result<usize, Failure> {
-        let mut done = 0;
+    /// Runs all points, or the first of them until `stop` is set.
+    fn run(&mut self, progress: &mut Progress, stop: &Stop) -> Result<(), Failure> {
         for found in &mut self.found {
             for index in 0..found.points.len() {
                 progress.begin(&format!("{}: {}", self.claim.name, found.points.label(index)));
@@ -428,12 +416,7 @@ impl Measured {
                 }
                 let row = row?;
                 progress.end();
-                done += 1;
-                for note in &row.notes {
-                    if !self.notes.contains(note) {
-                        self.notes.push(note.clone());
-                    }
-                }
+                self.notes.extend(row.notes.iter().cloned());
                 found.rows.push(row);
             }
             found.answer()?;
@@ -441,7 +424,8 @@ impl Measured {
                 break;
             }
         }
-        Ok(done)
+        self.notes = distinct(self.notes.drain(..));
+        Ok(())
     }
 }
 
@@ -458,23 +442,21 @@ fn measure(wanted: &Wanted, command: String, stop: &Stop) -> Result<Repro, Failu
     let mut planned = Vec::new();
     for mut claim in claims {
         let disk = disk.as_ref().filter(|_| claim.reads_disk());
-        let here = (machine.cores, disk.map_or("", MemoryDisk::device));
+        let here = (machine.cores, disk.map_or("", |disk| &disk.device));
         claim.prepare(wanted.runtime, &wanted.threads, here);
         let mut measured = Measured::of(claim)?;
-        measured.notes.extend(disk.and_then(MemoryDisk::note).map(String::from));
+        measured.notes.extend(disk.and_then(|disk| disk.note.clone()));
         planned.push(measured);
     }
     let runs: usize = planned.iter().map(Measured::points).sum();
     let mut progress = Progress::new(runs, None, true);
-    let (mut claims, mut done) = (Vec::new(), 0);
-    for mut measured in planned {
-        if stop.is_set() {
-            break;
-        }
-        done += measured.run(&mut progress, stop)?;
+    let mut claims = Vec::new();
+    for mut measured in planned.into_iter().take_while(|_| !stop.is_set()) {
+        measured.run(&mut progress, stop)?;
         claims.push(measured);
     }
     progress.finish();
+    let done = claims.iter().flat_map(|it| &it.found).map(|found| found.rows.len()).sum();
     let partial = Partial { done, planned: runs, signal: stop.signal() };
     let partial = (done < runs).then_some(partial);
     Ok(Repro { command, time_ms, machine, claims, partial })
@@ -561,16 +543,6 @@ impl MemoryDisk {
     #[cfg(not(target_os = "linux"))]
     fn make() -> Result<Self, String> {
         Err("io_uring is Linux's".into())
-    }
-
-    /// The value of `--device`.
-    fn device(&self) -> &str {
-        &self.device
-    }
-
-    /// Why the disk is not in memory, if it is not.
-    fn note(&self) -> Option<&str> {
-        self.note.as_deref()
     }
 }
 
@@ -770,7 +742,7 @@ pub mod tests {
     #[test]
     fn it_is_gone_with_whoever_made_it() {
         let disk = MemoryDisk::new();
-        assert_eq!(disk.path.is_some(), disk.note().is_none());
+        assert_eq!(disk.path.is_some(), disk.note.is_none());
         let path = disk.path.clone();
         assert!(path.as_ref().is_none_or(|path| path.is_file()));
         drop(disk);

@@ -117,15 +117,17 @@ fn says(name: &str, run: &Run) -> String {
     }
 }
 
-fn bars(m: &mut Markup, report: &Report, looks: &Looks) {
+/// The rows of all runs, with these figures.
+fn named(report: &Report, figure: impl Fn(&Run) -> String) -> Vec<Row> {
     let varying = Varying::of(report);
+    let row = |run: &Run| Row { name: varying.run_name(run), figure: figure(run) };
+    report.runs.iter().map(row).collect()
+}
+
+fn bars(m: &mut Markup, report: &Report, looks: &Looks) {
     let scale = Linear::covering(highest(report), LEFT, RIGHT);
     let axis = Axis { ticks: scale.labels(tick), figures: "IOPS" };
-    let named: Vec<Row> = report
-        .runs
-        .iter()
-        .map(|run| Row { name: varying.run_name(run), figure: count(run.iops()) })
-        .collect();
+    let named = named(report, |run| count(run.iops()));
     rows(m, "I/Os per second of each run", &axis, &named, |m, index, y| {
         let run = &report.runs[index];
         let class = format!("fill {}", looks.colour(run));
@@ -283,14 +285,9 @@ pub fn merges(m: &mut Markup, report: &Report) -> bool {
     if most == 0.0 {
         return false;
     }
-    let varying = Varying::of(report);
     let scale = Linear::covering(most, LEFT, RIGHT);
     let axis = Axis { ticks: scale.labels(fine), figures: "merged" };
-    let named: Vec<Row> = report
-        .runs
-        .iter()
-        .map(|run| Row { name: varying.run_name(run), figure: fine(share(run)) })
-        .collect();
+    let named = named(report, |run| fine(share(run)));
     rows(m, "Share of I/Os merged, by kind", &axis, &named, |m, index, y| {
         let counters = &report.runs[index].counters;
         let mut from = 0.0;
