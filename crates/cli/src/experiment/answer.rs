@@ -374,7 +374,9 @@ impl Answers<'_> {
                 "no axis is one of repetitions, such as seed: differences from {baseline} have no interval"
             ),
         });
-        if self.questions.iter().any(|it| it.answers.iter().any(is_too_few)) {
+        let mut differences = self.questions.iter().flat_map(|it| &it.answers);
+        let is_too_few = |it: &Difference| it.verdict == Verdict::TooFew;
+        if differences.any(|it| it.difference.as_ref().is_some_and(is_too_few)) {
             lines.push(format!("fewer than {LEAST_PAIRS} pairs say nothing about chance"));
         }
         lines
@@ -513,31 +515,29 @@ impl Answers<'_> {
     }
 }
 
-fn is_too_few(answer: &Answer) -> bool {
-    answer.difference.as_ref().is_some_and(|it| it.verdict == Verdict::TooFew)
-}
-
 /// Formats the answer to a question: the best value, and its advantage.
 fn sentence(study: &Study, question: &Question) -> String {
     let places = question.place.iter().map(|(name, value)| format!("{name} {value}, "));
     let head = format!("{}{}", places.collect::<String>(), question.metric);
     let baseline = study.shown(&question.answers[0].value);
-    let differences = || question.answers.iter().filter_map(|it| Some((&it.value, it.difference?)));
-    if differences().count() == 0 {
+    let differences = question.answers.iter().filter_map(|it| Some((&it.value, it.difference?)));
+    let differences = Vec::from_iter(differences);
+    let with = |verdict| differences.iter().filter(move |(_, it)| it.verdict == verdict);
+    if differences.is_empty() {
         return format!("{head}: nothing to compare with {baseline}");
     }
-    if differences().any(|(_, it)| it.verdict == Verdict::TooFew) {
+    if with(Verdict::TooFew).next().is_some() {
         return format!("{head}: too few pairs for an answer");
     }
-    if differences().all(|(_, it)| it.verdict == Verdict::NoDifference) {
+    if with(Verdict::NoDifference).count() == differences.len() {
         return format!("{head}: no difference");
     }
-    let less = question.metric.less_is_better();
-    let (good, bad) =
-        if less { (Verdict::Lower, Verdict::Higher) } else { (Verdict::Higher, Verdict::Lower) };
-    let best = differences().filter(|(_, it)| it.verdict == good);
-    let rank = |it: Difference| if less { it.mean } else { -it.mean };
-    let best = best.min_by(|(_, a), (_, b)| rank(*a).total_cmp(&rank(*b)));
+    let (good, bad, sign) = match question.metric.less_is_better() {
+        true => (Verdict::Lower, Verdict::Higher, 1.0),
+        false => (Verdict::Higher, Verdict::Lower, -1.0),
+    };
+    let rank = |it: &Difference| sign * it.mean;
+    let best = with(good).min_by(|(_, a), (_, b)| rank(a).total_cmp(&rank(b)));
     match best {
         Some((value, it)) => {
             let (low, high) = it.interval.expect("a verdict has an interval");
@@ -549,8 +549,7 @@ fn sentence(study: &Study, question: &Question) -> String {
             )
         }
         None => {
-            let worse = differences().filter(|(_, it)| it.verdict == bad);
-            let worse = Vec::from_iter(worse.map(|(value, _)| study.shown(value))).join(", ");
+            let worse = Vec::from_iter(with(bad).map(|(value, _)| study.shown(value))).join(", ");
             format!("{head}: {baseline} is best; worse: {worse}")
         }
     }
@@ -662,7 +661,7 @@ mod tests {
         let axes = study.axes().expect("axes");
         let row = |index| Row {
             id: String::new(),
-            values: Study::point(&axes, index).values,
+            values: Study::point(&axes, index),
             run: BTreeMap::from([("merged".into(), 0.5)]),
             jobs: vec![JobRow {
                 name: "r".into(),

@@ -243,7 +243,7 @@ impl Points {
     /// The values of a point as text.
     pub fn label(&self, index: usize) -> String {
         let point = self.point(index);
-        let values = point.values.iter().map(|(name, value)| format!("{name}={value}"));
+        let values = point.iter().map(|(name, value)| format!("{name}={value}"));
         Vec::from_iter(values).join(" ")
     }
 

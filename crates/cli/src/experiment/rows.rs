@@ -20,22 +20,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// The percentiles of a row, in parts of 10,000.
-const PERCENTILES: [(&str, u64); 13] = [
-    ("1", 100),
-    ("5", 500),
-    ("10", 1_000),
-    ("25", 2_500),
-    ("50", 5_000),
-    ("75", 7_500),
-    ("90", 9_000),
-    ("95", 9_500),
-    ("99", 9_900),
-    ("99.5", 9_950),
-    ("99.9", 9_990),
-    ("99.95", 9_995),
-    ("99.99", 9_999),
-];
+/// The percentiles of a row, in hundredths of a percent.
+const PERCENTILES: [u64; 13] =
+    [100, 500, 1_000, 2_500, 5_000, 7_500, 9_000, 9_500, 9_900, 9_950, 9_990, 9_995, 9_999];
 
 /// The result of a point.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -119,7 +106,7 @@ impl Row {
         };
         Self {
             id,
-            values: point.values.clone(),
+            values: point.clone(),
             run: figures.collect(),
             jobs: run.jobs.iter().map(|job| job_row(run, job)).collect(),
             groups: (0..groups.all.len()).map(group).collect(),
@@ -156,7 +143,7 @@ fn job_row(run: &Run, job: &JobResult) -> JobRow {
 fn kind_row(ios: u64, bytes: u64, iops: f64, times: Option<&Latency>) -> KindRow {
     let times = times.map(|times| &times.0).filter(|times| times.count() > 0);
     let percentiles = times.into_iter().flat_map(|times| {
-        PERCENTILES.map(|(name, part)| (name.to_owned(), times.quantile(part, 10_000)))
+        PERCENTILES.map(|part| ((part as f64 / 100.0).to_string(), times.quantile(part, 10_000)))
     });
     KindRow {
         ios,

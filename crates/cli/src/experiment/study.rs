@@ -91,25 +91,25 @@ pub struct Study {
 
 /// The comparison of an experiment.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Compare {
     /// The axis whose values are compared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub axis: Option<String>,
     /// The baseline; by default the first value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub with: Option<Value>,
     /// The axis of repetitions: points that are otherwise equal are pairs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
     /// The figures, each `NAME` or `JOB.NAME`; by default some of each job.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<String>,
     /// Labels of values in the results.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub names: BTreeMap<String, String>,
     /// Differences below this percentage count as none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub least: Option<f64>,
 }
 
@@ -122,14 +122,8 @@ pub struct Axis {
     pub values: Vec<Value>,
 }
 
-/// A point of the grid.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Point {
-    /// The number, from 0.
-    pub index: usize,
-    /// The value on each axis.
-    pub values: BTreeMap<String, Value>,
-}
+/// A point of the grid: the value on each axis.
+pub type Point = BTreeMap<String, Value>;
 
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -362,12 +356,12 @@ impl Study {
             rest /= axis.values.len();
             values.insert(axis.name.clone(), value);
         }
-        Point { index, values }
+        values
     }
 
     /// The trace of `point`.
     pub fn trace_of(&self, point: &Point) -> Option<String> {
-        self.trace.clone().or_else(|| Some(point.values.get("trace")?.to_string()))
+        self.trace.clone().or_else(|| Some(point.get("trace")?.to_string()))
     }
 
     /// The words of `point` after the command.
@@ -376,7 +370,7 @@ impl Study {
         for (name, values) in &self.options {
             self.push(&mut words, name, values.written());
         }
-        for (name, value) in &point.values {
+        for (name, value) in point {
             if self.of_job(name).is_none() && name != "trace" {
                 self.push(&mut words, name, std::slice::from_ref(value));
             }
@@ -386,7 +380,7 @@ impl Study {
             for (option, values) in job.iter().filter(|(option, _)| *option != "name") {
                 self.push(&mut words, option, values.written());
             }
-            for (axis, value) in &point.values {
+            for (axis, value) in point {
                 let of_job = self.of_job(axis).filter(|(name, _)| Some(*name) == name_of(job));
                 if let Some((_, option)) = of_job {
                     self.push(&mut words, option, std::slice::from_ref(value));

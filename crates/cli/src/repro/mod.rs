@@ -271,13 +271,6 @@ struct Part {
     study: Study,
 }
 
-impl Published {
-    /// The change relative to the value before it.
-    fn relative(&self) -> f64 {
-        self.proposed / self.before - 1.0
-    }
-}
-
 impl Claim {
     /// Every claim, in the order of display.
     fn all() -> Vec<Self> {
@@ -401,10 +394,6 @@ impl Measured {
         Ok(Self { claim, found, calls, notes: Vec::new() })
     }
 
-    fn points(&self) -> usize {
-        self.found.iter().map(|found| found.points.len()).sum()
-    }
-
     /// Runs all points, or the first of them until `stop` is set.
     fn run(&mut self, progress: &mut Progress, stop: &Stop) -> Result<(), Failure> {
         for found in &mut self.found {
@@ -448,7 +437,7 @@ fn measure(wanted: &Wanted, command: String, stop: &Stop) -> Result<Repro, Failu
         measured.notes.extend(disk.and_then(|disk| disk.note.clone()));
         planned.push(measured);
     }
-    let runs: usize = planned.iter().map(Measured::points).sum();
+    let runs: usize = planned.iter().flat_map(|it| &it.found).map(|found| found.points.len()).sum();
     let mut progress = Progress::new(runs, None, true);
     let mut claims = Vec::new();
     for mut measured in planned.into_iter().take_while(|_| !stop.is_set()) {
@@ -643,7 +632,9 @@ pub mod tests {
         let differences = |name: &str, metric: &str| -> Vec<String> {
             let claim = Claim::all().into_iter().find(|claim| claim.name == name).expect("a claim");
             let rows = claim.published.into_iter().flat_map(|source| source.figures);
-            rows.filter(|row| row.metric == metric).map(|row| percent(row.relative())).collect()
+            rows.filter(|row| row.metric == metric)
+                .map(|row| percent(row.proposed / row.before - 1.0))
+                .collect()
         };
         assert_eq!(differences("contention", "iops"), ["2.63x", "2.90x", "3.26x", "3.51x"]);
         assert_eq!(differences("contention", "waiting"), ["-77.5 %", "-74.0 %"]);

@@ -76,7 +76,13 @@ fn cited(source: &Source) -> String {
 fn published(source: &Source) -> Vec<Vec<String>> {
     let row = |row: &Published| {
         let [before, proposed] = [row.before, row.proposed].map(|value| show(&row.metric, value));
-        vec![row.what.clone(), row.metric.clone(), before, proposed, percent(row.relative())]
+        vec![
+            row.what.clone(),
+            row.metric.clone(),
+            before,
+            proposed,
+            percent(row.proposed / row.before - 1.0),
+        ]
     };
     source.figures.iter().map(row).collect()
 }
@@ -245,7 +251,7 @@ pub mod tests {
             let name = names.map(|(job, _)| job).next().expect("the rate of a job");
             let row = |index| Row {
                 id: points.id(index),
-                values: Study::point(&points.axes, index).values,
+                values: Study::point(&points.axes, index),
                 run: figures.clone().collect(),
                 jobs: vec![JobRow {
                     name: name.into(),
