@@ -178,22 +178,19 @@ impl Serialize for Document<'_> {
         fields.put_if(!global.is_empty(), "global options", texts(global));
         fields.put("jobs", jobs);
         fields.put_if(!report.disks.is_empty(), "disk_util", &report.disks);
-        fields.put("blkmq", About::new(report));
+        fields.put(
+            "blkmq",
+            About {
+                command: &report.command,
+                partial: report.partial,
+                seed: report.seed,
+                machine: &report.machine,
+                notes: &report.notes,
+                warnings: warnings(report).iter().map(ToString::to_string).collect(),
+                queues: Details::all(report),
+            },
+        );
         fields.end()
-    }
-}
-
-impl<'a> About<'a> {
-    fn new(report: &'a Report) -> Self {
-        Self {
-            command: &report.command,
-            partial: report.partial,
-            seed: report.seed,
-            machine: &report.machine,
-            notes: &report.notes,
-            warnings: warnings(report).iter().map(ToString::to_string).collect(),
-            queues: Details::all(report),
-        }
     }
 }
 
@@ -252,7 +249,7 @@ impl Serialize for Job<'_> {
         fields.put("iodepth_submit", Map(job.iodepth_submit.shares().to_vec()));
         fields.put("iodepth_complete", Map(job.iodepth_complete.shares().to_vec()));
         let units = ["latency_ns", "latency_us", "latency_ms"];
-        units.iter().zip(latency_classes(job)).for_each(|(unit, all)| fields.put(unit, Map(all)));
+        units.iter().zip(latency_classes(job)).for_each(|(unit, all)| fields.put(unit, all));
         if let Some(Forgiven { count, first }) = job.forgiven {
             fields.put("total_err", count);
             fields.put("first_error", first);

@@ -30,15 +30,11 @@ pub fn findings(report: &Report) -> Vec<String> {
     if report.runs.len() < 2 {
         return vec![];
     }
-    if report.seed.is_some() {
-        // A simulation assumes the CPU costs, so nothing follows from its rates.
-        return [worst_served(report), merging(report)].into_iter().flatten().collect();
-    }
-    let all = series(report);
-    [worst_served(report), cost(report), scaling(report, &all), access(report), merging(report)]
-        .into_iter()
-        .flatten()
-        .collect()
+    // A simulation assumes the CPU costs, so nothing follows from its rates.
+    let of_cpu = || [cost(report), scaling(report), access(report)];
+    let of_cpu = report.seed.is_none().then(of_cpu).into_iter().flatten();
+    let all = [worst_served(report)].into_iter().chain(of_cpu).chain([merging(report)]);
+    all.flatten().collect()
 }
 
 /// Reports the job that one run serves much worse than another or, if there is none, a job that every run serves much
@@ -147,14 +143,16 @@ fn cost(report: &Report) -> Option<String> {
 }
 
 /// The effect of the most threads on the rate of one thread.
-fn scaling(report: &Report, all: &[Series]) -> Option<String> {
+fn scaling(report: &Report) -> Option<String> {
     let most = report.runs.iter().map(|run| run.threads).max()?;
     let gain = |s: &Series| {
         let at = |threads| s.runs.iter().map(|&i| &report.runs[i]).find(|r| r.threads == threads);
         let (one, many) = (at(1)?, at(most)?);
         (one.iops() > 0.0).then(|| many.iops() / one.iops())
     };
-    let gains = all.iter().filter_map(|s| Some(format!("{:.2}x for {}", gain(s)?, s.label)));
+    let gains = series(report)
+        .into_iter()
+        .filter_map(|s| Some(format!("{:.2}x for {}", gain(&s)?, s.label)));
     let clauses: Vec<String> = gains.collect();
     if most < 2 || clauses.is_empty() {
         return None;
@@ -391,7 +389,7 @@ fn fact(doubt: Doubt, run: &Run, report: &Report) -> Option<Fact> {
         // end.
         Doubt::Imbalance if run.is_partial && is_status(report) => return None,
         Doubt::Imbalance if run.jobs.iter().any(|job| job.unfinished > 0) => return None,
-        Doubt::Imbalance => (true, 0.0, run.counters.imbalance()?.to_string()),
+        Doubt::Imbalance => (true, 0.0, run.counters.imbalance()?),
         Doubt::Failed => {
             let job = run.jobs.iter().find(|job| job.error != 0)?;
             let first = job.verify.as_ref().and_then(|verify| verify.first.as_ref());

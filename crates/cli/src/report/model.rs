@@ -458,35 +458,6 @@ pub struct Locks {
     pub left: u64,
 }
 
-/// Counters that contradict each other: an I/O was lost, doubled or miscounted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Imbalance {
-    /// Bios submitted and completed differ.
-    #[error("{submitted} bios were submitted and {completed} completed.")]
-    Bios {
-        /// Submitted bios.
-        submitted: u64,
-        /// Completed bios.
-        completed: u64,
-    },
-    /// Bios less merges, with flushes and cancellations accounted for, are not the dispatches less requeues.
-    #[error("bios less merges make {expected} requests, and {dispatched} were dispatched.")]
-    Dispatches {
-        /// Bios less merges.
-        expected: i128,
-        /// Dispatches less requeues.
-        dispatched: i128,
-    },
-    /// Requests dispatched and completed differ.
-    #[error("{dispatched} requests were dispatched and {completed} completed.")]
-    Requests {
-        /// Dispatches less requeues.
-        dispatched: i128,
-        /// Requests that the device completed.
-        completed: u64,
-    },
-}
-
 impl Merges {
     /// Names and counts, in the order of a request's life.
     #[must_use]
@@ -508,18 +479,23 @@ impl Merges {
 }
 
 impl Counters {
-    /// The first contradiction, or None if every bio is accounted for.
+    /// The first contradiction, a sentence, or None if every bio is accounted for: an I/O was lost, doubled or
+    /// miscounted.
     #[must_use]
-    pub fn imbalance(&self) -> Option<Imbalance> {
-        let bios = i128::from(self.submitted) - i128::from(self.cancelled);
+    pub fn imbalance(&self) -> Option<String> {
+        let Self { submitted, completed, requests_completed, .. } = *self;
+        let bios = i128::from(submitted) - i128::from(self.cancelled);
         let expected = bios - i128::from(self.merges.total()) + i128::from(self.flush_surplus);
         let dispatched = i128::from(self.dispatches) - i128::from(self.requeues);
-        if self.submitted != self.completed {
-            Some(Imbalance::Bios { submitted: self.submitted, completed: self.completed })
+        if submitted != completed {
+            Some(format!("{submitted} bios were submitted and {completed} completed."))
         } else if expected != dispatched {
-            Some(Imbalance::Dispatches { expected, dispatched })
-        } else if dispatched != i128::from(self.requests_completed) {
-            Some(Imbalance::Requests { dispatched, completed: self.requests_completed })
+            let made = format!("bios less merges make {expected} requests");
+            Some(format!("{made}, and {dispatched} were dispatched."))
+        } else if dispatched != i128::from(requests_completed) {
+            Some(format!(
+                "{dispatched} requests were dispatched and {requests_completed} completed."
+            ))
         } else {
             None
         }
@@ -716,15 +692,17 @@ mod tests {
         assert_eq!(balanced().imbalance(), None);
         assert!((balanced().merged_share() - 0.15).abs() < 1e-12);
         let lost = Counters { completed: 99, ..balanced() };
-        assert_eq!(lost.imbalance(), Some(Imbalance::Bios { submitted: 100, completed: 99 }));
+        let says = |counters: &Counters| counters.imbalance().unwrap_or_default();
+        assert_eq!(says(&lost), "100 bios were submitted and 99 completed.");
         let extra = Counters { dispatches: 89, ..balanced() };
-        assert_eq!(extra.imbalance(), Some(Imbalance::Dispatches { expected: 85, dispatched: 86 }));
+        let text = "bios less merges make 85 requests, and 86 were dispatched.";
+        assert_eq!(says(&extra), text);
         let needless = Counters { submitted: 104, completed: 104, flush_surplus: -4, ..balanced() };
         assert_eq!(needless.imbalance(), None);
         let given_up = Counters { submitted: 101, completed: 101, cancelled: 1, ..balanced() };
         assert_eq!(given_up.imbalance(), None);
         let stuck = Counters { requests_completed: 84, ..balanced() };
-        assert_eq!(stuck.imbalance(), Some(Imbalance::Requests { dispatched: 85, completed: 84 }));
+        assert_eq!(says(&stuck), "85 requests were dispatched and 84 completed.");
     }
 
     fn at(groups: &Groups, name: &str) -> usize {

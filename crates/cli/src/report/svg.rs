@@ -30,7 +30,7 @@ pub fn drawn(report: &Report) -> impl Iterator<Item = (usize, &Run)> {
 }
 
 /// The mark beside a name in a legend.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Swatch {
     /// A marker on a piece of a curve.
     Curve(Shape),
@@ -53,12 +53,7 @@ pub fn swatch(m: &mut Markup, kind: Swatch, class: &str) {
     });
 }
 
-/// Adds a plot of the given height, with a textual description.
-fn plot(m: &mut Markup, height: f64, says: &str, content: impl FnOnce(&mut Markup)) {
-    sized(m, "plot", (WIDTH, height), says, content);
-}
-
-/// Adds a plot of a given class and size.
+/// Adds a plot of a given class and size, with a textual description.
 fn sized(
     m: &mut Markup,
     class: &str,
@@ -199,78 +194,51 @@ pub const COLOURS: usize = 8;
 /// Line patterns in the style sheet.
 const PATTERNS: [&str; 3] = ["", " dashed", " dotted"];
 
-/// A marker.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shape {
-    /// A circle.
-    Circle,
-    /// A square.
-    Square,
-    /// A square on its corner.
-    Diamond,
-    /// A triangle that points upwards.
-    Up,
-    /// A triangle that points downwards.
-    Down,
-    /// An upright cross.
-    Cross,
-    /// A narrow upright bar.
-    Bar,
-    /// A flat bar.
-    Dash,
-}
+/// The corners of a marker, for a radius of 1; none for a circle.
+pub type Shape = &'static [(f64, f64)];
 
-impl Shape {
-    /// One for each colour.
-    const ALL: [Self; COLOURS] = [
-        Self::Circle,
-        Self::Square,
-        Self::Diamond,
-        Self::Up,
-        Self::Down,
-        Self::Cross,
-        Self::Bar,
-        Self::Dash,
-    ];
-
-    /// The corners, for a radius of 1; none for a circle.
-    fn corners(self) -> &'static [(f64, f64)] {
-        match self {
-            Self::Circle => &[],
-            Self::Square => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
-            Self::Diamond => &[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)],
-            Self::Up => &[(0.0, -1.3), (1.2, 0.9), (-1.2, 0.9)],
-            Self::Down => &[(0.0, 1.3), (1.2, -0.9), (-1.2, -0.9)],
-            Self::Cross => &[
-                (-0.4, -1.3),
-                (0.4, -1.3),
-                (0.4, -0.4),
-                (1.3, -0.4),
-                (1.3, 0.4),
-                (0.4, 0.4),
-                (0.4, 1.3),
-                (-0.4, 1.3),
-                (-0.4, 0.4),
-                (-1.3, 0.4),
-                (-1.3, -0.4),
-                (-0.4, -0.4),
-            ],
-            Self::Bar => &[(-0.5, -1.4), (0.5, -1.4), (0.5, 1.4), (-0.5, 1.4)],
-            Self::Dash => &[(-1.4, -0.5), (1.4, -0.5), (1.4, 0.5), (-1.4, 0.5)],
-        }
-    }
-}
+/// A marker for each colour.
+const SHAPES: [Shape; COLOURS] = [
+    // A circle.
+    &[],
+    // A square.
+    &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
+    // A square on its corner.
+    &[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)],
+    // A triangle that points upwards.
+    &[(0.0, -1.3), (1.2, 0.9), (-1.2, 0.9)],
+    // A triangle that points downwards.
+    &[(0.0, 1.3), (1.2, -0.9), (-1.2, -0.9)],
+    // An upright cross.
+    &[
+        (-0.4, -1.3),
+        (0.4, -1.3),
+        (0.4, -0.4),
+        (1.3, -0.4),
+        (1.3, 0.4),
+        (0.4, 0.4),
+        (0.4, 1.3),
+        (-0.4, 1.3),
+        (-0.4, 0.4),
+        (-1.3, 0.4),
+        (-1.3, -0.4),
+        (-0.4, -0.4),
+    ],
+    // A narrow upright bar.
+    &[(-0.5, -1.4), (0.5, -1.4), (0.5, 1.4), (-0.5, 1.4)],
+    // A flat bar.
+    &[(-1.4, -0.5), (1.4, -0.5), (1.4, 0.5), (-1.4, 0.5)],
+];
 
 /// Draws a marker with the tooltip `title`.
 fn mark(m: &mut Markup, shape: Shape, class: &str, (x, y): (f64, f64), radius: f64, title: &str) {
-    let corners = shape.corners();
-    if corners.is_empty() {
+    if shape.is_empty() {
         let place: Attributes =
             &[("class", &class), ("cx", &Px(x)), ("cy", &Px(y)), ("r", &Px(radius))];
         return titled(m, "circle", place, title);
     }
     let point = |(dx, dy): &(f64, f64)| format!("{},{}", Px(x + dx * radius), Px(y + dy * radius));
-    let points = corners.iter().map(point).collect::<Vec<_>>().join(" ");
+    let points = shape.iter().map(point).collect::<Vec<_>>().join(" ");
     titled(m, "polygon", &[("class", &class), ("points", &points)], title);
 }
 
@@ -312,7 +280,7 @@ impl Looks {
 
     /// The marker of a run's scheduler.
     pub fn shape(&self, run: &Run) -> Shape {
-        Shape::ALL[self.place(run) % COLOURS]
+        SHAPES[self.place(run) % COLOURS]
     }
 
     /// The classes of the curve of a run.
@@ -330,9 +298,7 @@ impl Looks {
     /// Names, colours and markers of the schedulers.
     pub fn schedulers(&self) -> impl Iterator<Item = (&str, String, Shape)> {
         let named = self.schedulers.iter().enumerate();
-        named.map(|(at, name)| {
-            (name.as_str(), format!("c{}", at % COLOURS), Shape::ALL[at % COLOURS])
-        })
+        named.map(|(at, name)| (name.as_str(), format!("c{}", at % COLOURS), SHAPES[at % COLOURS]))
     }
 
     /// The names of these differences, and their line patterns; none if there is only one.
@@ -491,7 +457,7 @@ mod tests {
         let looks = Looks::of(&report);
         for run in &report.runs {
             let expected =
-                if run.scheduler == "none" { ("c0", Shape::Circle) } else { ("c1", Shape::Square) };
+                if run.scheduler == "none" { ("c0", SHAPES[0]) } else { ("c1", SHAPES[1]) };
             assert_eq!((looks.colour(run).as_str(), looks.shape(run)), expected);
         }
         assert_eq!(looks.curve(&report.runs[4]), "c1");
@@ -502,9 +468,9 @@ mod tests {
 
     #[test]
     fn every_colour_has_a_marker_of_its_own() {
-        for (at, shape) in Shape::ALL.iter().enumerate() {
-            assert!(!Shape::ALL[..at].contains(shape), "{shape:?}");
-            assert_eq!(shape.corners().is_empty(), *shape == Shape::Circle);
+        for (at, shape) in SHAPES.iter().enumerate() {
+            assert!(!SHAPES[..at].contains(shape), "{shape:?}");
+            assert_eq!(shape.is_empty(), at == 0);
         }
     }
 

@@ -176,10 +176,8 @@ fn sync_summary(out: &mut Paper, job: &JobResult) {
     if job.sync.total_ios > 0 {
         let noun = if job.sync.total_ios == 1 { "flush" } else { "flushes" };
         push_line(out, 2, &format!("sync: {} {noun}", job.sync.total_ios));
-        if let Some(latency) = job.sync.lat.as_ref().filter(|latency| latency.0.count() > 0) {
-            times(out, "sync", Some(latency));
-            percentiles(out, "sync", latency, &job.percentiles);
-        }
+        times(out, "sync", job.sync.lat.as_ref());
+        percentiles(out, "sync", job.sync.lat.as_ref(), &job.percentiles);
     }
     if let Some(ns) = job.end_fsync_ns {
         push_line(out, 2, &format!("end_fsync: {}", nanos(ns as f64)));
@@ -200,9 +198,6 @@ fn direction_summary(out: &mut Paper, name: &str, direction: &Direction, job: &J
         let line = format!("short={}, dropped={}", direction.short_ios, direction.drop_ios);
         push_line(out, 4, &line);
     }
-    times(out, "slat", direction.slat.as_ref());
-    times(out, "clat", direction.clat.as_ref());
-    times(out, "lat", direction.lat.as_ref());
     let Latencies { slat, clat, lat } = job.percentiles_of;
     // If completions were not timed, the total time replaces them.
     let lat = lat || clat && direction.clat.is_none();
@@ -211,10 +206,9 @@ fn direction_summary(out: &mut Paper, name: &str, direction: &Direction, job: &J
         ("clat", clat, &direction.clat),
         ("lat", lat, &direction.lat),
     ];
-    for (name, _, latency) in all.into_iter().filter(|(_, wanted, _)| *wanted) {
-        if let Some(latency) = latency.as_ref().filter(|latency| latency.0.count() > 0) {
-            percentiles(out, name, latency, &job.percentiles);
-        }
+    all.iter().for_each(|(name, _, latency)| times(out, name, latency.as_ref()));
+    for (name, _, latency) in all.into_iter().filter(|(_, is_wanted, _)| *is_wanted) {
+        percentiles(out, name, latency.as_ref(), &job.percentiles);
     }
     samples(out, "BW", &direction.bw_samples, bandwidth);
     samples(out, "IOPS", &direction.iops_samples, count);
@@ -231,7 +225,8 @@ fn times(out: &mut Paper, name: &str, latency: Option<&Latency>) {
     push_line(out, 4, &line);
 }
 
-fn percentiles(out: &mut Paper, name: &str, latency: &Latency, list: &[Percentile]) {
+fn percentiles(out: &mut Paper, name: &str, latency: Option<&Latency>, list: &[Percentile]) {
+    let Some(latency) = latency.filter(|l| l.0.count() > 0) else { return };
     push_line(out, 4, &format!("{name} percentiles:"));
     // Each takes 20 columns.
     let together = (out.width().saturating_sub(5) / 20).clamp(1, 4);

@@ -102,42 +102,28 @@ pub(super) fn millis(ns: u64) -> u64 {
     ((ns + 500_000) / 1_000_000).max(u64::from(ns > 0))
 }
 
-/// fio's classes of completion latency: names and upper ends (exclusive) in the unit of each object.
-const FINE: [(&str, u64); 10] = [
-    ("2", 2),
-    ("4", 4),
-    ("10", 10),
-    ("20", 20),
-    ("50", 50),
-    ("100", 100),
-    ("250", 250),
-    ("500", 500),
-    ("750", 750),
-    ("1000", 1000),
-];
-const SLOW: [(&str, u64); 2] = [("2000", 2000), (">=2000", u64::MAX)];
+/// The upper ends (exclusive) of fio's classes of completion latency, in the unit of each object; only milliseconds
+/// have the last two.
+const ENDS: [u64; 12] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000, u64::MAX];
 
 /// The percentage of the job's timed I/Os in each class, for nanoseconds, microseconds and milliseconds.
-pub(super) fn latency_classes(job: &JobResult) -> [Vec<(&'static str, f64)>; 3] {
+pub(super) fn latency_classes(job: &JobResult) -> [Map<String, f64>; 3] {
     let timed = || job.directions().into_iter().filter_map(|(_, d)| d.clat.as_ref());
     let total: u64 = timed().map(|l| l.0.count()).sum();
-    let classes = |unit: u64, first: u64, names: &[(&'static str, u64)]| {
+    let classes = |unit: u64, first: u64, ends: &[u64]| {
         let mut from = first;
-        let class = |&(name, end): &(&'static str, u64)| {
+        let class = |end: &u64| {
             let range = from..end.saturating_mul(unit);
             from = range.end;
             let buckets = timed().flat_map(|l| l.0.buckets());
             let n: u64 = buckets.filter(|(value, _)| range.contains(value)).map(|(_, n)| n).sum();
+            let name = if *end == u64::MAX { ">=2000".into() } else { end.to_string() };
             (name, 100.0 * ratio(n as f64, total as f64))
         };
-        names.iter().map(class).collect::<Vec<_>>()
+        Map(ends.iter().map(class).collect())
     };
-    let milliseconds: Vec<_> = FINE.into_iter().chain(SLOW).collect();
-    [
-        classes(1, 0, &FINE),
-        classes(1_000, 1_000, &FINE),
-        classes(1_000_000, 1_000_000, &milliseconds),
-    ]
+    let fine = &ENDS[..10];
+    [classes(1, 0, fine), classes(1_000, 1_000, fine), classes(1_000_000, 1_000_000, &ENDS)]
 }
 
 /// The figures of a run's queue.

@@ -6,7 +6,8 @@ use super::super::model::{Courses, Report, Run};
 use super::super::svg::{Attributes, Markup, Px};
 use super::super::wording::{Varying, nanos, scheduler, tick};
 use super::rows::decade;
-use super::{Linear, Log, Looks, Shape, WIDTH, drawn, line, mark, plot, text, titled, titled_line};
+use super::{Linear, Log, Looks, SHAPES, Shape, WIDTH};
+use super::{drawn, line, mark, sized, text, titled, titled_line};
 use blkmq_core::Histogram;
 use blkmq_device::{Activity, Span};
 use blkmq_lab::workload::{Bin, Direction, Series};
@@ -46,7 +47,7 @@ struct Curve {
 
 /// Draws the frame, and in it the drawing of `content`.
 fn frame(m: &mut Markup, frame: &Frame<'_>, content: impl FnOnce(&mut Markup)) {
-    plot(m, HEIGHT, frame.says, |m| {
+    sized(m, "plot", (WIDTH, HEIGHT), frame.says, |m| {
         for (y, name) in &frame.rows {
             line(m, "grid", (LEFT, *y), (RIGHT, *y));
             text(m, "tick", "end", (LEFT - 8.0, y + 4.0), name);
@@ -295,7 +296,7 @@ pub fn occupancy(m: &mut Markup, run: &Run) -> Option<Drawn> {
                 points.push((across.at(ns(span.start)), before));
                 points.push((across.at(ns(span.end)), place(span)));
             }
-            let (class, name, shape) = ("c0".into(), scheduler(run), Shape::Circle);
+            let (class, name, shape) = ("c0".into(), scheduler(run), SHAPES[0]);
             return curves(m, &[Curve { class, name, points, shape, values: vec![] }]);
         }
         for span in spans {

@@ -8,7 +8,7 @@ use super::super::job::{Latency, Percentile, ratio};
 use super::super::model::{Report, Run};
 use super::super::svg::Markup;
 use super::super::wording::{Series, Varying, count, counted, nanos, percent, series, tick};
-use super::{Linear, Log, Looks, Shape, WIDTH, bar, line, mark, plot, sized, text};
+use super::{Linear, Log, Looks, Shape, WIDTH, bar, line, mark, sized, text};
 use blkmq_lab::workload::Direction;
 use std::collections::BTreeSet;
 
@@ -149,7 +149,7 @@ fn curves(m: &mut Markup, report: &Report, threads: &[u32], looks: &Looks) {
         let place = threads.iter().position(|t| *t == n).unwrap_or(0);
         AXIS + gap * (place as f64 + 0.5)
     };
-    plot(m, HEIGHT, "I/Os per second over the number of threads", |m| {
+    sized(m, "plot", (WIDTH, HEIGHT), "I/Os per second over the number of threads", |m| {
         for value in scale.ticks() {
             let y = scale.at(value);
             line(m, "grid", (AXIS, y), (WIDTH - 16.0, y));
