@@ -532,9 +532,10 @@ fn sentence(study: &Study, question: &Question) -> String {
     if with(Verdict::NoDifference).count() == differences.len() {
         return format!("{head}: no difference");
     }
-    let (good, bad, sign) = match question.metric.less_is_better() {
-        true => (Verdict::Lower, Verdict::Higher, 1.0),
-        false => (Verdict::Higher, Verdict::Lower, -1.0),
+    let (good, bad, sign) = if question.metric.less_is_better() {
+        (Verdict::Lower, Verdict::Higher, 1.0)
+    } else {
+        (Verdict::Higher, Verdict::Lower, -1.0)
     };
     let rank = |it: &Difference| sign * it.mean;
     let best = with(good).min_by(|(_, a), (_, b)| rank(a).total_cmp(&rank(b)));

@@ -63,10 +63,10 @@ pub fn run(found: &ArgMatches) -> Result<(), Failure> {
 fn carry_out(points: &Points, out: &Path, shard: Shard, threads: usize) -> Result<(), Failure> {
     let (store, mut rows) = Store::open(out, &points.study, shard)?;
     let mine = Vec::from_iter((0..points.len()).filter(|index| shard.has(*index)));
-    let missing: Vec<usize> =
-        mine.iter().copied().filter(|index| !rows.contains_key(&points.id(*index))).collect();
-    if missing.len() < mine.len() {
-        let (known, all) = (mine.len() - missing.len(), mine.len());
+    let is_missing = |index: &usize| !rows.contains_key(&points.id(*index));
+    let missing = Vec::from_iter(mine.iter().copied().filter(is_missing));
+    let (known, all) = (mine.len() - missing.len(), mine.len());
+    if known > 0 {
         complain(format_args!("{known} of {all} points are in {} already", out.display()));
     }
     // Runs in real time disturb one another.
@@ -76,12 +76,8 @@ fn carry_out(points: &Points, out: &Path, shard: Shard, threads: usize) -> Resul
     let failed = missing.len() - done.len();
     rows.extend(done.into_iter().map(|row| (row.id.clone(), row)));
     if let Some(signal) = stop.signal() {
-        let text = format!(
-            "{} of {} points are in {}; the same command continues",
-            mine.len() - failed,
-            mine.len(),
-            out.display()
-        );
+        let (done, place) = (all - failed, out.display());
+        let text = format!("{done} of {all} points are in {place}; the same command continues");
         return Err(Failure::Interrupted(signal, text));
     }
     if failed > 0 {

@@ -347,16 +347,13 @@ impl Store {
 fn keep_study(folder: &Path, study: &Study) -> Result<(), Failure> {
     let path = folder.join(STUDY);
     match std::fs::read_to_string(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => write(folder, STUDY, &study.json()),
+        Err(e) => Err(refuse(&path, &e)),
+        Ok(_) if study_of(folder)?.json() == study.json() => Ok(()),
         Ok(_) => {
-            let known = study_of(folder)?;
-            if known.json() == study.json() {
-                return Ok(());
-            }
             let text = "it has the results of another study; accepted: another --out, or this study under another name";
             Err(UsageError::new(text).at(folder.display().to_string()).into())
         }
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => write(folder, STUDY, &study.json()),
-        Err(e) => Err(refuse(&path, &e)),
     }
 }
 

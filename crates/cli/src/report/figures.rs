@@ -7,7 +7,6 @@
 use super::job::{self, JobResult, Latency, Percentile, ratio};
 use super::model::{GroupResult, Groups, Report, Run, Waited};
 use super::wording::{Varying, bandwidth, bytes, count, distinct, nanos, percent, scheduler};
-use blkmq_lab::workload::Direction;
 use blkmq_terminal::paper::{Align, TextTable};
 use std::cmp::Reverse;
 
@@ -100,11 +99,7 @@ fn latencies(table: &mut Table<&Run>, report: &Report) {
     if !has_clat && runs.iter().all(|run| run.latency().is_none()) {
         return;
     }
-    let used = Direction::ALL.into_iter().filter(|kind| runs.iter().any(|run| run.does(*kind)));
-    let mut kinds = Vec::from_iter(used.map(Some));
-    if !has_clat || kinds.len() < 2 {
-        kinds = vec![None];
-    }
+    let kinds = if has_clat { report.kinds() } else { vec![None] };
     let percentiles = if has_clat {
         [
             ("clat p50", "half of them took no longer, from the push to the completion"),

@@ -157,17 +157,10 @@ fn plots(
     }
 }
 
-/// The kinds of I/O with separate latency plots, and the ends of their headings: times of reads and writes differ by
-/// orders of magnitude, and a combined distribution describes neither.
-pub fn kinds(report: &Report) -> Vec<(Option<Direction>, &'static str)> {
-    let each = [
-        (Direction::Read, " of reads"),
-        (Direction::Write, " of writes"),
-        (Direction::Trim, " of trims"),
-    ];
-    let used = each.into_iter().filter(|(kind, _)| report.runs.iter().any(|run| run.does(*kind)));
-    let used: Vec<_> = used.map(|(kind, whose)| (Some(kind), whose)).collect();
-    if used.len() < 2 { vec![(None, "")] } else { used }
+/// The [kinds](Report::kinds) of I/O with separate latency plots, and the ends of their headings.
+pub fn kinds(report: &Report) -> Vec<(Option<Direction>, String)> {
+    let whose = |kind: Direction| format!(" of {}s", kind.name());
+    report.kinds().into_iter().map(|kind| (kind, kind.map_or_else(String::new, whose))).collect()
 }
 
 /// Everything that is drawn of runs, with one legend.

@@ -145,8 +145,8 @@ fn cost(report: &Report) -> Option<String> {
 /// The effect of the most threads on the rate of one thread.
 fn scaling(report: &Report) -> Option<String> {
     let most = report.runs.iter().map(|run| run.threads).max()?;
-    let gain = |s: &Series| {
-        let at = |threads| s.runs.iter().map(|&i| &report.runs[i]).find(|r| r.threads == threads);
+    let gain = |s: &Series<'_>| {
+        let at = |threads| s.runs.iter().find(|run| run.threads == threads);
         let (one, many) = (at(1)?, at(most)?);
         (one.iops() > 0.0).then(|| many.iops() / one.iops())
     };

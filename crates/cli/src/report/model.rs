@@ -42,6 +42,18 @@ pub struct Report {
     pub partial: Option<Partial>,
 }
 
+impl Report {
+    /// The kinds of I/O whose latencies are shown apart, since those of reads and writes differ by orders of magnitude;
+    /// only `None`, for all I/Os, if the runs do just one kind.
+    #[must_use]
+    pub fn kinds(&self) -> Vec<Option<workload::Direction>> {
+        let is_used = |kind: &workload::Direction| self.runs.iter().any(|run| run.does(*kind));
+        let used = workload::Direction::ALL.into_iter().filter(is_used).map(Some);
+        let used = Vec::from_iter(used);
+        if used.len() < 2 { vec![None] } else { used }
+    }
+}
+
 /// A disk under the files of a run, with fio's names: the counts of the kernel's block layer for all programs during
 /// the runs.
 #[derive(Clone, PartialEq, Debug, Default, serde::Serialize)]

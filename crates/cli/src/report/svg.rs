@@ -25,8 +25,8 @@ const WIDTH: f64 = 860.0;
 const MOST_CURVES: usize = 24;
 
 /// The runs that get a curve.
-pub fn drawn(report: &Report) -> impl Iterator<Item = (usize, &Run)> {
-    report.runs.iter().enumerate().take(MOST_CURVES)
+pub fn drawn(report: &Report) -> impl Iterator<Item = &Run> {
+    report.runs.iter().take(MOST_CURVES)
 }
 
 /// The mark beside a name in a legend.

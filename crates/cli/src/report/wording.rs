@@ -158,11 +158,11 @@ pub struct Varying {
 
 /// Runs that differ only in the number of threads.
 #[derive(Clone, Debug)]
-pub struct Series {
+pub struct Series<'a> {
     /// The properties that its runs share and other runs do not.
     pub label: String,
-    /// The indexes of its runs in the report, by number of threads.
-    pub runs: Vec<usize>,
+    /// Its runs, by number of threads.
+    pub runs: Vec<&'a Run>,
 }
 
 impl Varying {
@@ -233,19 +233,17 @@ pub fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
 /// All runs as series, in order of first appearance. Runs of one series with equal numbers of threads (for instance
 /// with another workload) are all kept.
 #[must_use]
-pub fn series(report: &Report) -> Vec<Series> {
+pub fn series(report: &Report) -> Vec<Series<'_>> {
     let varying = Varying::of(report);
-    let mut all: Vec<Series> = Vec::new();
-    for (index, run) in report.runs.iter().enumerate() {
+    let mut all: Vec<Series<'_>> = Vec::new();
+    for run in &report.runs {
         let label = varying.series_name(run);
         match all.iter_mut().find(|s| s.label == label) {
-            Some(series) => series.runs.push(index),
-            None => all.push(Series { label, runs: vec![index] }),
+            Some(series) => series.runs.push(run),
+            None => all.push(Series { label, runs: vec![run] }),
         }
     }
-    for series in &mut all {
-        series.runs.sort_by_key(|&index| report.runs[index].threads);
-    }
+    all.iter_mut().for_each(|series| series.runs.sort_by_key(|run| run.threads));
     all
 }
 
@@ -320,7 +318,7 @@ mod tests {
         let mut report = sample::comparison();
         report.runs.reverse();
         for series in series(&report) {
-            let threads: Vec<u32> = series.runs.iter().map(|&i| report.runs[i].threads).collect();
+            let threads: Vec<u32> = series.runs.iter().map(|run| run.threads).collect();
             assert!(threads.is_sorted(), "{threads:?}");
         }
     }

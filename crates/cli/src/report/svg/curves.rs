@@ -2,13 +2,13 @@
 //! cumulative distributions, the share of the I/Os that took at most a given time; and the activity of a modelled
 //! device over time, which is the path of a disk's heads, or the activities of each part of a flash device.
 
+use super::super::job::Latency;
 use super::super::model::{Courses, Report, Run};
 use super::super::svg::{Attributes, Markup, Px};
 use super::super::wording::{Varying, nanos, scheduler, tick};
-use super::rows::decade;
+use super::rows::{decade, timed};
 use super::{Linear, Log, Looks, SHAPES, Shape, WIDTH};
 use super::{drawn, line, mark, sized, text, titled, titled_line};
-use blkmq_core::Histogram;
 use blkmq_device::{Activity, Span};
 use blkmq_lab::workload::{Bin, Direction, Series};
 
@@ -136,10 +136,8 @@ impl Quantity {
 /// Draws the courses of one quantity; returns whether there was one.
 pub fn courses(m: &mut Markup, report: &Report, looks: &Looks, quantity: Quantity) -> bool {
     let varying = Varying::of(report);
-    let values: Vec<(usize, Vec<(f64, f64)>)> = drawn(report)
-        .filter_map(|(index, run)| {
-            Some((index, values(quantity, quantity.series(run.courses.as_ref()?)?)))
-        })
+    let values: Vec<(&Run, Vec<(f64, f64)>)> = drawn(report)
+        .filter_map(|run| Some((run, values(quantity, quantity.series(run.courses.as_ref()?)?))))
         .collect();
     let all = || values.iter().flat_map(|(_, values)| values);
     let end = all().map(|(at, _)| *at).fold(0.0, f64::max);
@@ -154,8 +152,7 @@ pub fn courses(m: &mut Markup, report: &Report, looks: &Looks, quantity: Quantit
         columns: across.labels(nanos),
         rows: up.labels(|v| quantity.label(v)),
     };
-    let curve = |(index, values): &(usize, Vec<(f64, f64)>)| {
-        let run = &report.runs[*index];
+    let curve = |(run, values): &(&Run, Vec<(f64, f64)>)| {
         let says =
             |(at, value): &(f64, f64)| format!("{} at {}", quantity.label(*value), nanos(*at));
         Curve {
@@ -203,13 +200,9 @@ pub fn distributions(
     kind: Option<Direction>,
 ) -> bool {
     let varying = Varying::of(report);
-    let timed: Vec<(usize, Histogram)> = drawn(report)
-        .filter_map(|(index, run)| {
-            Some((index, run.latency_of_kind(kind).filter(|l| l.0.count() > 0)?.0))
-        })
-        .collect();
-    let low = timed.iter().map(|(_, l)| l.quantile(1, 1_000)).min();
-    let high = timed.iter().map(|(_, l)| l.quantile(9_999, 10_000)).max();
+    let timed = timed(drawn(report), kind);
+    let low = timed.iter().map(|(_, l)| l.0.quantile(1, 1_000)).min();
+    let high = timed.iter().map(|(_, l)| l.0.quantile(9_999, 10_000)).max();
     let (Some(low), Some(high)) = (low, high) else { return false };
     let across = Log::covering(low as f64, high as f64, LEFT, RIGHT);
     let up = Linear::covering(100.0, BOTTOM, TOP);
@@ -219,18 +212,17 @@ pub fn distributions(
         columns: across.labels(decade),
         rows: up.labels(|v| format!("{v:.0} %")),
     };
-    let curve = |(index, latency): &(usize, Histogram)| {
+    let curve = |(run, latency): &(&Run, Latency)| {
         // Up to the share that the axis covers; the slowest of all are in the table and in the plot above.
         let shares = (0..=DISTRIBUTION_POINTS).map(|n| (n * 9_999 / DISTRIBUTION_POINTS).max(1));
         let point = |share: u64| {
-            let ns = latency.quantile(share, 10_000) as f64;
+            let ns = latency.0.quantile(share, 10_000) as f64;
             (across.at(ns), up.at(share as f64 / 100.0))
         };
         let value = |share: u64| {
-            let ns = latency.quantile(share, 10_000) as f64;
+            let ns = latency.0.quantile(share, 10_000) as f64;
             format!("{} % within {}", share as f64 / 100.0, nanos(ns))
         };
-        let run = &report.runs[*index];
         Curve {
             class: looks.curve(run),
             name: varying.run_name(run),

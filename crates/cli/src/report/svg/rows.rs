@@ -160,9 +160,24 @@ fn curves(m: &mut Markup, report: &Report, threads: &[u32], looks: &Looks) {
         }
         text(m, "tick", "middle", (f64::midpoint(AXIS, WIDTH - 16.0), BOTTOM + 38.0), "threads");
         cores(m, report, threads, x);
-        for series in &series(report) {
+        for Series { label, runs } in series(report) {
+            let (class, shape) = (looks.series(runs[0]), looks.shape(runs[0]));
             let at = |run: &Run| (x(run.threads), scale.at(run.iops()));
-            curve(m, report, series, looks, at, &scale);
+            for pair in runs.windows(2) {
+                line(m, &format!("curve {class}"), at(pair[0]), at(pair[1]));
+            }
+            for run in runs {
+                let (x, y) = at(run);
+                if let Some((low, high)) = run.range().filter(|_| run.repetitions.len() > 1) {
+                    let (low, high) = (scale.at(low), scale.at(high));
+                    let whisker = format!("whisker {class}");
+                    line(m, &whisker, (x, low), (x, high));
+                    line(m, &whisker, (x - 4.0, low), (x + 4.0, low));
+                    line(m, &whisker, (x - 4.0, high), (x + 4.0, high));
+                }
+                let name = format!("{label}, {}", counted(run.threads.into(), "thread"));
+                mark(m, shape, &format!("fill {class}"), (x, y), 4.5, &says(&name, run));
+            }
         }
     });
 }
@@ -180,44 +195,19 @@ fn cores(m: &mut Markup, report: &Report, threads: &[u32], x: impl Fn(u32) -> f6
     }
 }
 
-fn curve(
-    m: &mut Markup,
-    report: &Report,
-    series: &Series,
-    looks: &Looks,
-    at: impl Fn(&Run) -> (f64, f64),
-    scale: &Linear,
-) {
-    let runs: Vec<&Run> = series.runs.iter().map(|&index| &report.runs[index]).collect();
-    let (class, shape) = (looks.series(runs[0]), looks.shape(runs[0]));
-    for pair in runs.windows(2) {
-        line(m, &format!("curve {class}"), at(pair[0]), at(pair[1]));
-    }
-    for run in runs {
-        let (x, y) = at(run);
-        if let Some((low, high)) = run.range().filter(|_| run.repetitions.len() > 1) {
-            let (low, high) = (scale.at(low), scale.at(high));
-            let whisker = format!("whisker {class}");
-            line(m, &whisker, (x, low), (x, high));
-            line(m, &whisker, (x - 4.0, low), (x + 4.0, low));
-            line(m, &whisker, (x - 4.0, high), (x + 4.0, high));
-        }
-        let name = format!("{}, {}", series.label, counted(run.threads.into(), "thread"));
-        mark(m, shape, &format!("fill {class}"), (x, y), 4.5, &says(&name, run));
-    }
+/// The runs with latencies of one kind of I/O or of all.
+pub(super) fn timed<'a>(
+    runs: impl Iterator<Item = &'a Run>,
+    kind: Option<Direction>,
+) -> Vec<(&'a Run, Latency)> {
+    let timed = runs.filter_map(|run| Some((run, run.latency_of_kind(kind)?)));
+    timed.filter(|(_, latency)| latency.0.count() > 0).collect()
 }
 
 /// Draws the latencies, of one kind of I/O or of all, of the runs that have any. Returns whether there was one.
 pub fn latencies(m: &mut Markup, report: &Report, looks: &Looks, kind: Option<Direction>) -> bool {
     let varying = Varying::of(report);
-    let timed: Vec<(usize, Latency)> = report
-        .runs
-        .iter()
-        .enumerate()
-        .filter_map(|(index, run)| {
-            Some((index, run.latency_of_kind(kind).filter(|l| l.0.count() > 0)?))
-        })
-        .collect();
+    let timed = timed(report.runs.iter(), kind);
     let at = |l: &Latency, p: Percentile| p.of(&l.0) as f64;
     let low = timed.iter().map(|(_, l)| at(l, Percentile::P50)).fold(f64::INFINITY, f64::min);
     let high = timed.iter().map(|(_, l)| l.0.max() as f64).fold(0.0, f64::max);
@@ -228,15 +218,13 @@ pub fn latencies(m: &mut Markup, report: &Report, looks: &Looks, kind: Option<Di
     let axis = Axis { ticks: scale.labels(decade), figures: "p50 / p99" };
     let named: Vec<Row> = timed
         .iter()
-        .map(|(index, l)| {
+        .map(|(run, l)| {
             let [half, most] = [Percentile::P50, Percentile::P99].map(|p| nanos(at(l, p)));
-            let name = varying.run_name(&report.runs[*index]);
-            Row { name, figure: format!("{half} / {most}") }
+            Row { name: varying.run_name(run), figure: format!("{half} / {most}") }
         })
         .collect();
     rows(m, "Completion latency of each run, logarithmic", &axis, &named, |m, row, y| {
-        let (index, latency) = &timed[row];
-        let run = &report.runs[*index];
+        let (run, latency) = &timed[row];
         marks(m, latency, &scale, y, (&looks.colour(run), looks.shape(run)));
     });
     true
