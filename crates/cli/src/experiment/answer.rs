@@ -130,7 +130,12 @@ pub fn questions(study: &Study, axes: &[Axis], rows: &[&Row]) -> Result<Vec<Ques
         for metric in &metrics {
             let figures = Vec::from_iter(values.iter().map(|value| {
                 let mine = rows.iter().filter(|row| row.values.get(compared) == Some(value));
-                figures(study, mine, metric)
+                // By the value on the axis of repetitions.
+                let figure = |row: &&Row| {
+                    let pair = study.pair().and_then(|pair| row.values.get(pair));
+                    Some((or_empty(pair), metric.of(row)?))
+                };
+                Vec::from_iter(mine.filter_map(figure))
             }));
             if figures.iter().all(Vec::is_empty) {
                 continue;
@@ -148,19 +153,6 @@ pub fn questions(study: &Study, axes: &[Axis], rows: &[&Row]) -> Result<Vec<Ques
     Ok(questions)
 }
 
-/// The figures of `metric` by the value on the axis of repetitions.
-fn figures<'a>(
-    study: &Study,
-    rows: impl Iterator<Item = &'a &'a Row>,
-    metric: &Metric,
-) -> Vec<(String, f64)> {
-    let of = |row: &&Row| {
-        let pair = study.pair().and_then(|pair| row.values.get(pair));
-        Some((pair.map(Value::to_string).unwrap_or_default(), metric.of(row)?))
-    };
-    rows.filter_map(of).collect()
-}
-
 /// The figures to compare: those named by the study, or else the rate and the 99th percentiles of each job.
 fn metrics(study: &Study, rows: &[&Row]) -> Result<Vec<Metric>, UsageError> {
     let all_jobs = || rows.iter().flat_map(|row| &row.jobs);
@@ -170,10 +162,8 @@ fn metrics(study: &Study, rows: &[&Row]) -> Result<Vec<Metric>, UsageError> {
     has.extend(rows.iter().flat_map(|row| row.run.keys().map(of_run)));
     let mut all = Vec::new();
     let usual = ["iops", "read_p99", "write_p99", "sync_p99"].map(String::from);
-    let asked = match study.compare.metrics.as_slice() {
-        [] => usual.as_slice(),
-        metrics => metrics,
-    };
+    let is_usual = study.compare.metrics.is_empty();
+    let asked = if is_usual { &usual[..] } else { &study.compare.metrics };
     for metric in asked {
         let of_job = jobs
             .iter()
@@ -186,7 +176,7 @@ fn metrics(study: &Study, rows: &[&Row]) -> Result<Vec<Metric>, UsageError> {
             }
         };
         let found = Vec::from_iter(found.into_iter().filter(|metric| has.contains(metric)));
-        if found.is_empty() && !study.compare.metrics.is_empty() && !rows.is_empty() {
+        if found.is_empty() && !is_usual && !rows.is_empty() {
             let names: BTreeSet<&str> = has.iter().map(|metric| metric.name.as_str()).collect();
             let names = Vec::from_iter(names).join(", ");
             let text =
@@ -195,7 +185,7 @@ fn metrics(study: &Study, rows: &[&Row]) -> Result<Vec<Metric>, UsageError> {
         }
         all.extend(found);
     }
-    if study.compare.metrics.is_empty() {
+    if is_usual {
         all.sort_by_key(|metric| jobs.iter().position(|job| *job == metric.job));
     }
     Ok(all)

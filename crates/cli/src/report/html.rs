@@ -58,7 +58,7 @@ fn body(m: &mut Markup, report: &Report) {
     sentences.extend(report.seed.map(virtual_time));
     list(m, "findings", &sentences);
     let warnings: Vec<String> =
-        warnings(report).iter().map(|warning| format!("Warning: {warning}")).collect();
+        warnings(report).iter().map(|warning| format!("Warning: {}", warning.text)).collect();
     list(m, "warnings", &warnings);
     let notes: Vec<String> = report.notes.iter().map(|note| format!("Note: {note}")).collect();
     list(m, "notes", &notes);
@@ -228,7 +228,7 @@ fn occupancies(m: &mut Markup, report: &Report) {
         if !drawn.heads {
             let entries =
                 svg::ACTIVITIES.iter().map(|(_, name, class)| (*name, (*class).to_owned()));
-            legend(m, Swatch::Bar, entries);
+            legend(m, entries);
         }
         m.append(&plot);
     }
@@ -246,14 +246,14 @@ fn merges(m: &mut Markup, report: &Report) {
     let kinds = Merges::default().each().into_iter().zip(svg::KINDS).enumerate();
     let occurs = |kind: usize| report.runs.iter().any(|run| run.counters.merges.each()[kind].1 > 0);
     let shown = kinds.filter(|(kind, _)| occurs(*kind));
-    legend(m, Swatch::Bar, shown.map(|(_, ((name, _), class))| (name, class.to_owned())));
+    legend(m, shown.map(|(_, ((name, _), class))| (name, class.to_owned())));
     m.append(&plot);
 }
 
-/// Adds a legend: names and the classes with which they are drawn.
-fn legend<'a>(m: &mut Markup, kind: Swatch, entries: impl Iterator<Item = (&'a str, String)>) {
+/// Adds a legend of bars: names and the classes with which they are drawn.
+fn legend<'a>(m: &mut Markup, entries: impl Iterator<Item = (&'a str, String)>) {
     m.element("ul", &[("class", &"legend")], |m| {
-        entries.for_each(|(name, class)| entry(m, kind, &class, name));
+        entries.for_each(|(name, class)| entry(m, Swatch::Bar, &class, name));
     });
 }
 

@@ -186,7 +186,7 @@ impl Serialize for Document<'_> {
                 seed: report.seed,
                 machine: &report.machine,
                 notes: &report.notes,
-                warnings: warnings(report).iter().map(ToString::to_string).collect(),
+                warnings: warnings(report).into_iter().map(|warning| warning.text).collect(),
                 queues: Details::all(report),
             },
         );

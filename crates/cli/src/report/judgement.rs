@@ -9,7 +9,6 @@ use super::figures::{Served, served};
 use super::job::{JobResult, Percentile};
 use super::model::{DeviceKind, Report, Run};
 use super::wording::{Series, Varying, count, counted, nanos, percent, scheduler, series};
-use std::fmt;
 
 /// The maximum number of names in a readable sentence.
 const MOST: usize = 4;
@@ -245,9 +244,8 @@ pub struct Warning {
     doubt: Doubt,
     /// The affected runs, as indexes in [`Report::runs`]; empty for a weakness of the machine.
     pub runs: Vec<usize>,
-    /// The observation, a sentence.
-    problem: String,
-    advice: &'static str,
+    /// The observation and the advice, a sentence each.
+    pub text: String,
 }
 
 /// Weaknesses of a measurement, the gravest first.
@@ -305,12 +303,6 @@ const DOUBTS: [(Doubt, &str); 12] = [
     ),
 ];
 
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.problem, self.advice)
-    }
-}
-
 /// All doubts about the report, the gravest first.
 #[must_use]
 pub fn warnings(report: &Report) -> Vec<Warning> {
@@ -319,7 +311,7 @@ pub fn warnings(report: &Report) -> Vec<Warning> {
             Some(problem) => (vec![], problem),
             None => of_runs(doubt, report)?,
         };
-        Some(Warning { doubt, runs, problem, advice })
+        Some(Warning { doubt, runs, text: format!("{problem} {advice}") })
     };
     DOUBTS.into_iter().filter_map(warning).collect()
 }
@@ -333,8 +325,8 @@ fn of_runs(doubt: Doubt, report: &Report) -> Option<(Vec<usize>, String)> {
     let runs = report.runs.iter().enumerate();
     let weak = runs.filter_map(|(index, run)| Some((index, fact(doubt, run, report)?)));
     let weak = Vec::from_iter(weak);
-    let worst = weak.iter().reduce(|a, b| if b.1.badness > a.1.badness { b } else { a });
-    let (index, fact) = worst?;
+    let worst = weak.iter().reduce(|a, b| if b.1.0 > a.1.0 { b } else { a });
+    let (index, (_, text)) = worst?;
     let name = Varying::of(report).run_name(&report.runs[*index]);
     let others = match weak.len() - 1 {
         0 => String::new(),
@@ -342,13 +334,7 @@ fn of_runs(doubt: Doubt, report: &Report) -> Option<(Vec<usize>, String)> {
         n => format!(" {n} other runs have the same weakness."),
     };
     let runs = weak.iter().map(|(index, _)| *index).collect();
-    Some((runs, format!("{name}: {}{others}", fact.text)))
-}
-
-/// A weakness of one run, and its severity relative to others of the same kind.
-struct Fact {
-    badness: f64,
-    text: String,
+    Some((runs, format!("{name}: {text}{others}")))
 }
 
 /// A weakness of the machine, a sentence.
@@ -377,7 +363,8 @@ fn is_status(report: &Report) -> bool {
     report.partial.is_some_and(|partial| partial.signal.is_none())
 }
 
-fn fact(doubt: Doubt, run: &Run, report: &Report) -> Option<Fact> {
+/// A weakness of one run: its severity relative to others of the same kind, and a sentence.
+fn fact(doubt: Doubt, run: &Run, report: &Report) -> Option<(f64, String)> {
     let cores = report.machine.cores;
     let (is_weak, badness, text) = match doubt {
         Doubt::Cut => {
@@ -428,7 +415,7 @@ fn fact(doubt: Doubt, run: &Run, report: &Report) -> Option<Fact> {
         }
         Doubt::Busy | Doubt::Frequency | Doubt::Virtual => return None,
     };
-    is_weak.then_some(Fact { badness, text })
+    is_weak.then_some((badness, text))
 }
 
 /// The limits of figures from such a device, even if they are measured well.
@@ -634,7 +621,7 @@ mod tests {
         job.error = 84;
         job.verify = Some(Verified { bytes: 0, errors: 1, first: Some("offset 4096".into()) });
         let found = warnings(&report);
-        assert!(found[0].problem.contains("ended with error 84 (offset 4096)."), "{found:?}");
+        assert!(found[0].text.contains("ended with error 84 (offset 4096)."), "{found:?}");
     }
 
     #[test]
@@ -655,7 +642,7 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!((found[0].doubt, &found[0].runs[..]), (Doubt::Short, &[1, 4][..]));
         assert_eq!(
-            found[0].to_string(),
+            found[0].text,
             "mq-deadline (combining), 2 threads: measured for only 20.0 ms. One other run has the same \
              weakness. Measure longer: runtime=10 or more, with ramp_time=1."
         );

@@ -11,6 +11,7 @@ use super::wording::{
 };
 use blkmq_lab::workload::Latencies;
 use blkmq_terminal::paper::{Paper, paragraph, push_line};
+use std::collections::BTreeSet;
 
 /// Formats the report as lines of at most `width` columns.
 #[must_use]
@@ -36,7 +37,7 @@ pub fn render(report: &Report, width: usize) -> String {
         paragraph(&mut out, "Note: ", note);
     }
     for warning in warnings {
-        paragraph(&mut out, "Warning: ", &warning.to_string());
+        paragraph(&mut out, "Warning: ", &warning.text);
     }
     out.finish()
 }
@@ -88,10 +89,7 @@ pub(super) fn limits(report: &Report) -> Vec<&'static str> {
     // If no device takes time, a simulation only shows its own assumptions, which another sentence says.
     let says = |run: &&Run| report.seed.is_none() || !run.device.kind.is_cpu_bound();
     let runs = report.runs.iter().filter(says);
-    let mut said: Vec<&'static str> = runs.map(|run| limits_of(run.device.kind)).collect();
-    said.sort_unstable();
-    said.dedup();
-    said
+    Vec::from_iter(BTreeSet::from_iter(runs.map(|run| limits_of(run.device.kind))))
 }
 
 fn summary(out: &mut Paper, report: &Report, run: &Run) {

@@ -291,13 +291,18 @@ impl Claim {
         let here = |text: &str| text.replace("{cores}", &cores.to_string()).replace("{disk}", disk);
         self.limits.iter_mut().for_each(|text| *text = here(text));
         let usual = match self.threads {
-            Some(Threads::Doubling) => powers_to(2 * cores),
+            Some(Threads::Doubling) => {
+                let most = (2 * cores).max(1);
+                let powers = (0..31).map(|n| 1 << n).take_while(|power| *power < most);
+                powers.chain([most]).collect()
+            }
             Some(Threads::Ends) if cores > 1 => vec![1, cores],
             Some(Threads::Ends) | None => Vec::new(),
         };
         let threads = if asked.is_empty() { &usual[..] } else { asked };
         let threads = Vec::from_iter(threads.iter().map(|count| Value::Integer((*count).into())));
-        let each = plan::time(each(runtime));
+        let each = Nanos::from_millis((runtime.0 / 1_000_000 / LEAST_PAIRS as u64).max(1));
+        let each = plan::time(each);
         self.workload.push_str(&format!("; {LEAST_PAIRS} runs of {each} each"));
         for part in &mut self.part {
             if let Some(Values::One(Value::Text(device))) = part.study.options.get_mut("device") {
@@ -310,17 +315,6 @@ impl Claim {
             }
         }
     }
-}
-
-/// The time of each run, at least a millisecond.
-fn each(runtime: Nanos) -> Nanos {
-    Nanos::from_millis((runtime.0 / 1_000_000 / LEAST_PAIRS as u64).max(1))
-}
-
-/// 1, 2, 4 and so on, up to `most`, which is the last one.
-fn powers_to(most: u32) -> Vec<u32> {
-    let powers = (0..31).map(|n| 1 << n).take_while(|power| *power < most);
-    powers.chain([most.max(1)]).collect()
 }
 
 /// The results of one `blkmq repro`.

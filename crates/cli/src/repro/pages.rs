@@ -64,7 +64,7 @@ fn machine(machine: &Machine) -> String {
 /// Reasons for doubt about every figure of this machine.
 fn doubts(repro: &Repro) -> Vec<String> {
     let of_machine = Report { machine: repro.machine.clone(), ..Report::default() };
-    warnings(&of_machine).iter().map(ToString::to_string).collect()
+    warnings(&of_machine).into_iter().map(|warning| warning.text).collect()
 }
 
 /// The source of published figures, with its hardware and workload.
