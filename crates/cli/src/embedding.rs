@@ -143,7 +143,7 @@ impl Study {
         let parsed = rows.iter().map(|row| serde_json::from_str::<Row>(row));
         let parsed = parsed.collect::<Result<Vec<_>, _>>();
         let parsed = parsed.map_err(|e| UsageError::new(format!("a row: {e}")))?;
-        Ok(experiment::answers(&self.0, parsed, folder)?)
+        Ok(experiment::answers(&self.0, &parsed, folder)?)
     }
 }
 

@@ -156,7 +156,7 @@ fn finish(points: &Points, out: &Path, rows: BTreeMap<String, Row>) -> Result<()
     let is_found = |index: &usize| rows.contains_key(&points.id(*index));
     let (known, found) = (rows.len(), (0..points.len()).filter(is_found).count());
     let (others, missing) = (known - found, points.len() - found);
-    let text = answers(points, rows.into_values().collect(), Some(out))?;
+    let text = answers(points, &Vec::from_iter(rows.into_values()), Some(out))?;
     let place = out.display();
     print_results(&shown(&text))?;
     print_results(&format!(
@@ -176,7 +176,7 @@ fn finish(points: &Points, out: &Path, rows: BTreeMap<String, Row>) -> Result<()
 ///
 /// # Errors
 /// If a figure of the comparison does not exist, or a result cannot be written.
-pub fn answers(points: &Points, rows: Vec<Row>, folder: Option<&Path>) -> Result<String, Failure> {
+pub fn answers(points: &Points, rows: &[Row], folder: Option<&Path>) -> Result<String, Failure> {
     let rows = BTreeMap::from_iter(rows.iter().map(|row| (&row.id, row)));
     // In the order of the grid.
     let rows = (0..points.len()).filter_map(|index| rows.get(&points.id(index)).copied());

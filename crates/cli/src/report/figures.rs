@@ -215,8 +215,10 @@ pub fn jobs_left_out(report: &Report) -> Option<String> {
 /// The I/Os of one kind of a job, their bytes (`None` for flushes), the time in nanoseconds, and their latency.
 type Amounts<'a> = (u64, Option<u64>, u64, Option<&'a Latency>);
 
-/// The kinds of I/O.
-const KINDS: [(&str, fn(&JobResult) -> Amounts<'_>); 4] = [
+/// A kind of I/O, and its amounts in a job.
+type Kind = (&'static str, fn(&JobResult) -> Amounts<'_>);
+
+const KINDS: [Kind; 4] = [
     ("reads", |job| if job.reads() { transfers(&job.read) } else { (0, Some(0), 0, None) }),
     ("writes", |job| transfers(&job.write)),
     ("trims", |job| transfers(&job.trim)),
@@ -228,11 +230,7 @@ fn transfers(of: &job::Direction) -> Amounts<'_> {
 }
 
 /// The I/Os of one kind by all jobs of that name in `run`.
-fn all_of<'a>(
-    (kind, amounts): (&'static str, fn(&JobResult) -> Amounts<'_>),
-    job: &'a str,
-    run: &'a Run,
-) -> Served<'a> {
+fn all_of<'a>((kind, amounts): Kind, job: &'a str, run: &'a Run) -> Served<'a> {
     let (mut iops, mut bytes, mut latency) = (0.0, None, None);
     for job in run.jobs.iter().filter(|it| it.name == job) {
         let (ios, moved, ns, times) = amounts(job);

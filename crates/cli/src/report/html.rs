@@ -168,12 +168,10 @@ fn drawings(m: &mut Markup, report: &Report, looks: &Looks) {
     looks_legend(m, looks);
     let parts = by_device(report);
     let repeated = report.runs.iter().map(|run| run.repetitions.len()).max().unwrap_or(0);
-    let error_bars = if repeated > 1 {
-        format!(" Error bars: slowest and fastest of {repeated} repetitions.")
-    } else {
-        String::new()
-    };
-    let says = format!("More is better.{error_bars}");
+    let mut says = "More is better.".to_owned();
+    if repeated > 1 {
+        says += &format!(" Error bars: slowest and fastest of {repeated} repetitions.");
+    }
     plots(m, &parts, ("I/Os per second", &says), |m, part| {
         svg::rates(m, part, looks);
         true
@@ -241,8 +239,7 @@ fn merges(m: &mut Markup, report: &Report) {
         soft(m, "No I/O was merged with another.");
         return;
     }
-    let says = "I/Os that became part of another request and so cost the device nothing.";
-    soft(m, says);
+    soft(m, "I/Os that became part of another request and so cost the device nothing.");
     let kinds = Merges::default().each().into_iter().zip(svg::KINDS).enumerate();
     let occurs = |kind: usize| report.runs.iter().any(|run| run.counters.merges.each()[kind].1 > 0);
     let shown = kinds.filter(|(kind, _)| occurs(*kind));
@@ -290,7 +287,8 @@ fn queues(m: &mut Markup, report: &Report) {
     let says = "Over the whole life of each queue, ramp included. Submitted bios less merges are the \
                 requests that the device completed.";
     soft(m, says);
-    let counts: [(_, _, fn(&Counters) -> u64); 12] = [
+    type Count = fn(&Counters) -> u64;
+    let counts: [(_, _, Count); 12] = [
         ("submitted", "bios handed in", |it| it.submitted),
         ("split", SPLIT, |it| it.splits),
         ("plug", "merged in the submitter's plug", |it| it.merges.plug),
@@ -424,8 +422,7 @@ fn governors(m: &mut Markup, report: &Report) {
         return;
     }
     m.leaf("h2", &[], "What the instances of a scheduler share");
-    let says = "At the end of each run. The page of the scheduler (blkmq doc) says what it means.";
-    soft(m, says);
+    soft(m, "At the end of each run. The page of the scheduler (blkmq doc) says what it means.");
     shared.words("tokens", "of each pool: requests that may be at the device", |run| {
         Vec::from_iter(run.shared.tokens.iter().map(u32::to_string)).join(", ")
     });

@@ -90,11 +90,8 @@ fn cost(report: &Report) -> Option<String> {
     let fewest = report.runs.iter().map(|run| run.threads).min()?;
     let start = || report.runs.iter().filter(move |run| run.threads == fewest);
     let base = start().find(|run| run.scheduler == "none" && run.iops() > 0.0)?;
-    let all = || {
-        start()
-            .filter(|run| run.scheduler != "none" && run.iops() > 0.0)
-            .filter(|run| run.device.text == base.device.text)
-    };
+    let is_other = |run: &&Run| run.scheduler != "none" && run.iops() > 0.0;
+    let all = || start().filter(is_other).filter(|run| run.device.text == base.device.text);
     // Each scheduler with its default scope, unless `none` was measured only with another.
     let bases = |scope: &str| start().any(|it| it.scheduler == "none" && it.scope == scope);
     let is_like =
@@ -117,14 +114,12 @@ fn cost(report: &Report) -> Option<String> {
         if !varying.scope && scopes(run) > 1 {
             name = format!("{name} ({})", run.scope);
         }
-        if !is_apart(base, run) {
+        let is_repeated = base.spread().and(run.spread()).is_some();
+        if !is_apart(base, run) && is_repeated {
+            format!("{name} makes no difference that the repetitions can tell")
+        } else if !is_apart(base, run) {
             // Equality is a statement about noise, which one run does not show.
-            match (base.spread(), run.spread()) {
-                (Some(_), Some(_)) => {
-                    format!("{name} makes no difference that the repetitions can tell")
-                }
-                _ => format!("one repetition cannot tell {name} from it; --repeat=5 may"),
-            }
+            format!("one repetition cannot tell {name} from it; --repeat=5 may")
         } else if in_time && per_io(run) > per_io(base) {
             format!("{name} costs {} more", nanos(per_io(run) - per_io(base)))
         } else {

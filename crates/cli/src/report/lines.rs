@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 struct Line(Vec<(String, String)>);
 
 impl Line {
-    fn add(&mut self, name: impl Into<String>, cell: impl ToString) {
+    fn add(&mut self, name: impl Into<String>, cell: &dyn ToString) {
         self.0.push((name.into(), cell.to_string()));
     }
 }
@@ -80,43 +80,43 @@ pub fn or_empty(figure: Option<impl ToString>) -> String {
 
 fn cells(index: usize, run: &Run, job: &JobResult, listed: &[Percentile]) -> Line {
     let mut line = Line::default();
-    line.add("run", index);
+    line.add("run", &index);
     line.add("scheduler", &run.scheduler);
     line.add("scheduler_options", &run.scheduler_options);
     line.add("device", &run.device.text);
     line.add("access", &run.access);
     line.add("scope", &run.scope);
-    line.add("threads", run.threads);
+    line.add("threads", &run.threads);
     line.add("job", &job.name);
-    line.add("group", job.group);
-    line.add("error", job.error);
-    line.add("job_runtime_ns", job.runtime_ns);
+    line.add("group", &job.group);
+    line.add("error", &job.error);
+    line.add("job_runtime_ns", &job.runtime_ns);
     for (name, direction) in job.directions() {
         csv_transfer(&mut line, name, direction, listed);
     }
     let times = job.sync.lat.as_ref().map(|latency| &latency.0).filter(|times| times.count() > 0);
-    line.add("sync_ios", job.sync.total_ios);
-    line.add("sync_p50_ns", or_empty(times.map(|times| Percentile::P50.of(times))));
-    line.add("sync_p99_ns", or_empty(times.map(|times| Percentile::P99.of(times))));
-    line.add("sync_max_ns", or_empty(times.map(Histogram::max)));
-    line.add("end_fsync_ns", or_empty(job.end_fsync_ns));
+    line.add("sync_ios", &job.sync.total_ios);
+    line.add("sync_p50_ns", &or_empty(times.map(|times| Percentile::P50.of(times))));
+    line.add("sync_p99_ns", &or_empty(times.map(|times| Percentile::P99.of(times))));
+    line.add("sync_max_ns", &or_empty(times.map(Histogram::max)));
+    line.add("end_fsync_ns", &or_empty(job.end_fsync_ns));
     let verify = job.verify.as_ref();
-    line.add("verified_bytes", or_empty(verify.map(|found| found.bytes)));
-    line.add("verify_errors", or_empty(verify.map(|found| found.errors)));
-    line.add("usr_cpu_percent", fixed(job.usr_cpu));
-    line.add("sys_cpu_percent", fixed(job.sys_cpu));
-    line.add("run_iops", fixed(run.iops()));
-    line.add("run_iops_min", or_empty(run.range().map(|(low, _)| fixed(low))));
-    line.add("run_iops_max", or_empty(run.range().map(|(_, high)| fixed(high))));
-    line.add("run_repetitions", run.repetitions.len());
-    line.add("run_cpu_ns_per_io", or_empty(run.cpu_ns_per_io().map(fixed)));
+    line.add("verified_bytes", &or_empty(verify.map(|found| found.bytes)));
+    line.add("verify_errors", &or_empty(verify.map(|found| found.errors)));
+    line.add("usr_cpu_percent", &fixed(job.usr_cpu));
+    line.add("sys_cpu_percent", &fixed(job.sys_cpu));
+    line.add("run_iops", &fixed(run.iops()));
+    line.add("run_iops_min", &or_empty(run.range().map(|(low, _)| fixed(low))));
+    line.add("run_iops_max", &or_empty(run.range().map(|(_, high)| fixed(high))));
+    line.add("run_repetitions", &run.repetitions.len());
+    line.add("run_cpu_ns_per_io", &or_empty(run.cpu_ns_per_io().map(fixed)));
     counters(&mut line, &run.counters);
     cgroup(&mut line, run, job);
     line
 }
 
 fn csv_transfer(line: &mut Line, name: &str, direction: &Direction, listed: &[Percentile]) {
-    let mut add = |field: &str, cell: String| line.add(format!("{name}_{field}"), cell);
+    let mut add = |field: &str, cell: String| line.add(format!("{name}_{field}"), &cell);
     add("ios", direction.total_ios.to_string());
     add("bytes", direction.io_bytes.to_string());
     add("iops", fixed(direction.iops()));
@@ -135,38 +135,38 @@ fn csv_transfer(line: &mut Line, name: &str, direction: &Direction, listed: &[Pe
 
 fn counters(line: &mut Line, counters: &Counters) {
     let Counters { merges, kicks, locks, .. } = counters;
-    line.add("bios_submitted", counters.submitted);
-    line.add("bios_completed", counters.completed);
-    line.add("splits", counters.splits);
+    line.add("bios_submitted", &counters.submitted);
+    line.add("bios_completed", &counters.completed);
+    line.add("splits", &counters.splits);
     for (name, n) in merges.each() {
-        line.add(format!("{name}_merges"), n);
+        line.add(format!("{name}_merges"), &n);
     }
-    line.add("dispatches", counters.dispatches);
-    line.add("requests_completed", counters.requests_completed);
-    line.add("kicks_sent", kicks.sent);
-    line.add("kicks_coalesced", kicks.coalesced);
-    line.add("lock_taken", locks.taken);
-    line.add("lock_contended", locks.contended);
-    line.add("lock_waited_ns", locks.waited_ns);
-    line.add("lock_merges_skipped", locks.merges_skipped);
-    line.add("lock_parked", locks.parked);
-    line.add("lock_left", locks.left);
-    line.add("requeues", counters.requeues);
-    line.add("longest_run_passes", counters.longest_run_passes);
-    line.add("longest_run_ns", counters.longest_run_ns);
-    line.add("batch_mean_requests", fixed(counters.batch_mean));
+    line.add("dispatches", &counters.dispatches);
+    line.add("requests_completed", &counters.requests_completed);
+    line.add("kicks_sent", &kicks.sent);
+    line.add("kicks_coalesced", &kicks.coalesced);
+    line.add("lock_taken", &locks.taken);
+    line.add("lock_contended", &locks.contended);
+    line.add("lock_waited_ns", &locks.waited_ns);
+    line.add("lock_merges_skipped", &locks.merges_skipped);
+    line.add("lock_parked", &locks.parked);
+    line.add("lock_left", &locks.left);
+    line.add("requeues", &counters.requeues);
+    line.add("longest_run_passes", &counters.longest_run_passes);
+    line.add("longest_run_ns", &counters.longest_run_ns);
+    line.add("batch_mean_requests", &fixed(counters.batch_mean));
 }
 
 /// Adds the group of the job; empty cells if it had none.
 fn cgroup(line: &mut Line, run: &Run, job: &JobResult) {
     let groups = &run.groups;
     let at = job.cgroup.as_deref().and_then(|name| groups.find(name));
-    line.add("cgroup", or_empty(job.cgroup.as_ref()));
-    line.add("cgroup_weight", or_empty(at.and_then(|at| groups.all[at].weight)));
-    line.add("cgroup_share", or_empty(at.map(|at| fixed(groups.share(at)))));
+    line.add("cgroup", &or_empty(job.cgroup.as_ref()));
+    line.add("cgroup_weight", &or_empty(at.and_then(|at| groups.all[at].weight)));
+    line.add("cgroup_share", &or_empty(at.map(|at| fixed(groups.share(at)))));
     let mean = |name| or_empty(at.and_then(|at| groups.mean(at, name)).map(fixed));
-    line.add("cgroup_wait_mean_ns", mean("io_wait_time"));
-    line.add("cgroup_service_mean_ns", mean("io_service_time"));
+    line.add("cgroup_wait_mean_ns", &mean("io_wait_time"));
+    line.add("cgroup_service_mean_ns", &mean("io_service_time"));
 }
 
 fn fixed(value: f64) -> String {

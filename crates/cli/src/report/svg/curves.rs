@@ -76,7 +76,7 @@ fn curves(m: &mut Markup, all: &[Curve]) {
         let marked = points.iter().zip(values).skip(step * number / all.len()).step_by(step);
         for (at, value) in marked {
             let says = format!("{name}: {value}");
-            mark(m, *shape, &format!("fill {class}"), *at, 3.5, &says);
+            mark(m, shape, &format!("fill {class}"), *at, 3.5, &says);
         }
     }
 }

@@ -310,9 +310,8 @@ const MOST_BARS: usize = 60;
 /// draw.
 pub fn shares(m: &mut Markup, report: &Report, looks: &Looks) -> Option<(usize, usize)> {
     let varying = Varying::of(report);
-    let runs = report.runs.iter().enumerate();
-    let mut all: Vec<(usize, usize)> =
-        runs.flat_map(|(run, it)| (1..it.groups.all.len()).map(move |at| (run, at))).collect();
+    let of_runs = report.runs.iter().map(|run| (1..run.groups.all.len()).map(move |at| (run, at)));
+    let mut all = Vec::from_iter(of_runs.flatten());
     let bars = all.len();
     all.truncate(MOST_BARS);
     if all.is_empty() {
@@ -320,23 +319,23 @@ pub fn shares(m: &mut Markup, report: &Report, looks: &Looks) -> Option<(usize, 
     }
     let scale = Linear::covering(100.0, LEFT, RIGHT);
     let axis = Axis { ticks: scale.labels(|v| format!("{v} %")), figures: "share / due" };
-    let row = |&(run, at): &(usize, usize)| {
-        let groups = &report.runs[run].groups;
+    let row = |&(run, at): &(&Run, usize)| {
+        let groups = &run.groups;
         let due = groups.due(at).map_or_else(|| "-".into(), percent);
         let name = &groups.all[at].name;
         let name = match report.runs.len() {
             1 => name.clone(),
-            _ => format!("{}: {name}", varying.run_name(&report.runs[run])),
+            _ => format!("{}: {name}", varying.run_name(run)),
         };
         Row { name, figure: format!("{} / {due}", percent(groups.share(at))) }
     };
     let named: Vec<Row> = all.iter().map(row).collect();
     rows(m, "Share of bytes of each group", &axis, &named, |m, index, y| {
         let (run, at) = all[index];
-        let groups = &report.runs[run].groups;
+        let groups = &run.groups;
         let says = format!("{}: {}", named[index].name, named[index].figure);
         let end = scale.at(100.0 * groups.share(at));
-        let class = format!("fill {}", looks.colour(&report.runs[run]));
+        let class = format!("fill {}", looks.colour(run));
         bar(m, &class, (LEFT, y - 7.0), (end - LEFT, 14.0), &says);
         if let Some(due) = groups.due(at) {
             let due = scale.at(100.0 * due);
