@@ -672,10 +672,5 @@ fn part(report: &Report, device: &str, tenant: &str) -> Report {
             run.jobs.retain(|job| job.name == tenant);
             run
         });
-    Report {
-        runs: runs.collect(),
-        machine: report.machine.clone(),
-        seed: report.seed,
-        ..Report::default()
-    }
+    report.of_runs(runs.collect())
 }

@@ -120,13 +120,8 @@ fn by_device(report: &Report) -> Vec<(Option<&str>, Cow<'_, Report>)> {
         return vec![(None, Cow::Borrowed(report))];
     }
     let part = |device: &&str| {
-        let runs = report.runs.iter().filter(|run| run.device.text == *device).cloned();
-        Report {
-            runs: runs.collect(),
-            machine: report.machine.clone(),
-            seed: report.seed,
-            ..Report::default()
-        }
+        let runs = report.runs.iter().filter(|run| run.device.text == *device);
+        report.of_runs(runs.cloned().collect())
     };
     devices.iter().map(|device| (Some(*device), Cow::Owned(part(device)))).collect()
 }

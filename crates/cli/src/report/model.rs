@@ -43,6 +43,12 @@ pub struct Report {
 }
 
 impl Report {
+    /// A report of these runs on the same machine.
+    #[must_use]
+    pub fn of_runs(&self, runs: Vec<Run>) -> Self {
+        Self { runs, machine: self.machine.clone(), seed: self.seed, ..Self::default() }
+    }
+
     /// The kinds of I/O whose latencies are shown apart, since those of reads and writes differ by orders of magnitude;
     /// only `None`, for all I/Os, if the runs do just one kind.
     #[must_use]

@@ -30,6 +30,7 @@ use blkmq_terminal::{UsageError, output};
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueHint};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 #[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -162,10 +163,8 @@ fn runtime(text: &str) -> Result<Nanos, UsageError> {
 /// Parses a list of thread counts, without duplicates and in ascending order.
 fn threads(text: &str) -> Result<Vec<u32>, UsageError> {
     let count = |text: &str| units::count(text.trim(), 1..=MAX_THREADS, KbBase::Binary);
-    let mut threads = text.split(',').map(count).collect::<Result<Vec<u32>, _>>()?;
-    threads.sort_unstable();
-    threads.dedup();
-    Ok(threads)
+    let threads = text.split(',').map(count).collect::<Result<BTreeSet<u32>, _>>()?;
+    Ok(threads.into_iter().collect())
 }
 
 fn report(text: &str) -> Result<PathBuf, UsageError> {

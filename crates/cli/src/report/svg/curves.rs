@@ -20,18 +20,6 @@ const RIGHT: f64 = WIDTH - 36.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 252.0;
 
-/// The surroundings of the curves.
-struct Frame<'a> {
-    /// The textual description of the graph.
-    says: &'a str,
-    /// The quantity on the horizontal axis.
-    across: &'a str,
-    /// Ticks from left to right.
-    columns: Vec<(f64, String)>,
-    /// Ticks from bottom to top.
-    rows: Vec<(f64, String)>,
-}
-
 struct Curve {
     /// The classes that determine its style.
     class: String,
@@ -45,19 +33,26 @@ struct Curve {
     values: Vec<String>,
 }
 
-/// Draws the frame, and in it the drawing of `content`.
-fn frame(m: &mut Markup, frame: &Frame<'_>, content: impl FnOnce(&mut Markup)) {
-    sized(m, "plot", (WIDTH, HEIGHT), frame.says, |m| {
-        for (y, name) in &frame.rows {
+/// Draws a frame with a textual description, the name of the horizontal axis, and the ticks from left to right and from
+/// bottom to top; and in it the drawing of `content`.
+fn frame(
+    m: &mut Markup,
+    (says, across): (&str, &str),
+    columns: &[(f64, String)],
+    rows: &[(f64, String)],
+    content: impl FnOnce(&mut Markup),
+) {
+    sized(m, "plot", (WIDTH, HEIGHT), says, |m| {
+        for (y, name) in rows {
             line(m, "grid", (LEFT, *y), (RIGHT, *y));
             text(m, "tick", "end", (LEFT - 8.0, y + 4.0), name);
         }
-        for (x, name) in &frame.columns {
+        for (x, name) in columns {
             line(m, "grid", (*x, TOP), (*x, BOTTOM));
             text(m, "tick", "middle", (*x, BOTTOM + 18.0), name);
         }
         let middle = f64::midpoint(LEFT, RIGHT);
-        text(m, "tick", "middle", (middle, BOTTOM + 38.0), frame.across);
+        text(m, "tick", "middle", (middle, BOTTOM + 38.0), across);
         content(m);
     });
 }
@@ -146,12 +141,7 @@ pub fn courses(m: &mut Markup, report: &Report, looks: &Looks, quantity: Quantit
         return false;
     }
     let (across, up) = (Linear::ending(end, LEFT, RIGHT), Linear::covering(high, BOTTOM, TOP));
-    let around = Frame {
-        says: quantity.heading(),
-        across: "time since the run began",
-        columns: across.labels(nanos),
-        rows: up.labels(|v| quantity.label(v)),
-    };
+    let (columns, rows) = (across.labels(nanos), up.labels(|value| quantity.label(value)));
     let curve = |(run, values): &(&Run, Vec<(f64, f64)>)| {
         let says =
             |(at, value): &(f64, f64)| format!("{} at {}", quantity.label(*value), nanos(*at));
@@ -164,7 +154,8 @@ pub fn courses(m: &mut Markup, report: &Report, looks: &Looks, quantity: Quantit
         }
     };
     let all: Vec<Curve> = values.iter().map(curve).collect();
-    frame(m, &around, |m| curves(m, &all));
+    let names = (quantity.heading(), "time since the run began");
+    frame(m, names, &columns, &rows, |m| curves(m, &all));
     true
 }
 
@@ -206,33 +197,27 @@ pub fn distributions(
     let (Some(low), Some(high)) = (low, high) else { return false };
     let across = Log::covering(low as f64, high as f64, LEFT, RIGHT);
     let up = Linear::covering(100.0, BOTTOM, TOP);
-    let around = Frame {
-        says: "Share of I/Os over completion latency, logarithmic",
-        across: "completion latency",
-        columns: across.labels(decade),
-        rows: up.labels(|v| format!("{v:.0} %")),
-    };
+    let (columns, rows) = (across.labels(decade), up.labels(|value| format!("{value:.0} %")));
     let curve = |(run, latency): &(&Run, Latency)| {
         // Up to the share that the axis covers; the slowest of all are in the table and in the plot above.
         let shares = (0..=DISTRIBUTION_POINTS).map(|n| (n * 9_999 / DISTRIBUTION_POINTS).max(1));
         let point = |share: u64| {
-            let ns = latency.0.quantile(share, 10_000) as f64;
-            (across.at(ns), up.at(share as f64 / 100.0))
+            let (ns, percent) = (latency.0.quantile(share, 10_000) as f64, share as f64 / 100.0);
+            let says = format!("{percent} % within {}", nanos(ns));
+            ((across.at(ns), up.at(percent)), says)
         };
-        let value = |share: u64| {
-            let ns = latency.0.quantile(share, 10_000) as f64;
-            format!("{} % within {}", share as f64 / 100.0, nanos(ns))
-        };
+        let (points, values) = shares.map(point).unzip();
         Curve {
             class: looks.curve(run),
             name: varying.run_name(run),
-            points: shares.clone().map(point).collect(),
+            points,
             shape: looks.shape(run),
-            values: shares.map(value).collect(),
+            values,
         }
     };
     let all: Vec<Curve> = timed.iter().map(curve).collect();
-    frame(m, &around, |m| curves(m, &all));
+    let names = ("Share of I/Os over completion latency, logarithmic", "completion latency");
+    frame(m, names, &columns, &rows, |m| curves(m, &all));
     true
 }
 
@@ -273,14 +258,9 @@ pub fn occupancy(m: &mut Markup, run: &Run) -> Option<Drawn> {
     let up = Linear::covering(f64::from(most), BOTTOM, TOP);
     let says =
         if heads { "Cylinder of the heads over time" } else { "What each part did over time" };
-    let around = Frame {
-        says,
-        across: "time since the first request",
-        columns: across.labels(nanos),
-        rows: up.labels(tick),
-    };
+    let (columns, rows) = (across.labels(nanos), up.labels(tick));
     let place = |span: &Span| up.at(f64::from(span.place));
-    frame(m, &around, |m| {
+    frame(m, (says, "time since the first request"), &columns, &rows, |m| {
         if heads {
             let mut points = vec![(LEFT, place(&spans[0]))];
             for span in spans {
