@@ -25,12 +25,14 @@ impl<T> Table<T> {
         Self { columns: vec![], rows: vec![vec![]; items.len()], items }
     }
 
+    /// Adds a column of words.
     pub(super) fn words(&mut self, name: &str, help: &'static str, cell: impl Fn(&T) -> String) {
         self.columns.push((name.to_owned(), help, Align::Left));
         let rows = self.rows.iter_mut().zip(&self.items);
         rows.for_each(|(row, item)| row.push(cell(item)));
     }
 
+    /// Adds a column of figures.
     pub(super) fn figures(&mut self, name: &str, help: &'static str, cell: impl Fn(&T) -> String) {
         self.words(name, help, cell);
         self.columns.last_mut().expect("it was just added").2 = Align::Right;

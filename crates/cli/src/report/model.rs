@@ -109,7 +109,7 @@ impl fmt::Display for Partial {
 }
 
 /// One workload on one queue. If it was repeated, everything but `repetitions` is from the repetition with the median
-/// rate.
+/// rate. Serialized it is the queue of a job in fio's JSON, so the order of the fields is that of the keys.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Run {
     /// The repetition that the figures are of, from 0.
