@@ -536,7 +536,8 @@ fn killed_resumed_and_sharded_ones_are_equal_to_the_byte() {
         let shard = format!("--shard={shard}");
         let early = refused(folder.path(), &["merge", "--out=parts"]);
         assert_ne!(early.0, Some(0), "{early:?}");
-        answered(folder.path(), &["grid.toml", "--out=parts", &shard]);
+        let text = answered(folder.path(), &["grid.toml", "--out=parts", &shard]);
+        assert!(text.contains("are in parts;") && text.contains("merge --out=parts"), "{text}");
     }
     let merged = answered(folder.path(), &["merge", "--out=parts"]);
     assert_eq!(bytes(folder.path(), "parts"), whole);

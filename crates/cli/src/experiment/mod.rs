@@ -86,13 +86,11 @@ fn carry_out(points: &Points, out: &Path, shard: Shard, threads: usize) -> Resul
     if shard == Shard::ALL {
         return finish(points, out, rows);
     }
+    let (all, place) = (points.len(), out.display());
     let text = format!(
-        "{} of {} points are in {}; with those of all shards there: blkmq experiment merge --out={0}\n",
-        mine.len(),
-        points.len(),
-        out.display()
+        "{} of {all} points are in {place}; with those of all shards there: blkmq experiment merge --out={place}\n",
+        mine.len()
     );
-    let text = text.replace("{0}", &out.display().to_string());
     Ok(print_results(&shown(&text))?)
 }
 

@@ -109,24 +109,35 @@ fn cost(report: &Report) -> Option<String> {
     let in_time = fewest == 1 && base.device.kind.is_cpu_bound();
     // A scheduler measured with several scopes is named with each.
     let scopes = |run: &Run| others.iter().filter(|it| scheduler(it) == scheduler(run)).count();
+    let name = |run: &Run| {
+        let name = varying.series_name(run);
+        let is_ambiguous = !varying.scope && scopes(run) > 1;
+        if is_ambiguous { format!("{name} ({})", run.scope) } else { name }
+    };
     let clause = |run: &&Run| {
-        let mut name = varying.series_name(run);
-        if !varying.scope && scopes(run) > 1 {
-            name = format!("{name} ({})", run.scope);
-        }
-        let is_repeated = base.spread().and(run.spread()).is_some();
-        if !is_apart(base, run) && is_repeated {
-            format!("{name} makes no difference that the repetitions can tell")
-        } else if !is_apart(base, run) {
-            // Equality is a statement about noise, which one run does not show.
-            format!("one repetition cannot tell {name} from it; --repeat=5 may")
-        } else if in_time && per_io(run) > per_io(base) {
+        let name = name(run);
+        if in_time && per_io(run) > per_io(base) {
             format!("{name} costs {} more", nanos(per_io(run) - per_io(base)))
         } else {
             format!("{name} does {} of that", percent(run.iops() / base.iops()))
         }
     };
-    let clauses = list(others.iter().map(clause).collect(), "; ");
+    let (apart, close): (Vec<&Run>, Vec<&Run>) = others.iter().partition(|it| is_apart(base, it));
+    // Equality is a statement about noise, which one run does not show.
+    let is_repeated = |run: &&Run| base.spread().and(run.spread()).is_some();
+    let (same, unclear): (Vec<&Run>, Vec<&Run>) = close.into_iter().partition(is_repeated);
+    let names = |runs: &[&Run]| Vec::from_iter(runs.iter().map(|run| name(run)));
+    let mut clauses = Vec::from_iter(apart.iter().map(clause));
+    if !same.is_empty() {
+        let verb = if same.len() == 1 { "makes" } else { "make" };
+        let names = all_of(names(&same));
+        clauses.push(format!("{names} {verb} no difference that the repetitions can tell"));
+    }
+    if !unclear.is_empty() {
+        let names = all_of(names(&unclear));
+        clauses.push(format!("one repetition cannot tell {names} from it; --repeat=5 may"));
+    }
+    let clauses = list(clauses, "; ");
     let threads = at_threads(fewest);
     Some(if in_time {
         format!("{threads}, an I/O takes {} with none; {clauses}.", nanos(per_io(base)))
@@ -210,6 +221,12 @@ fn is_apart(a: &Run, b: &Run) -> bool {
 
 fn at_threads(threads: u32) -> String {
     if threads == 1 { "With one thread".into() } else { format!("With {threads} threads") }
+}
+
+/// The words as an enumeration: `a, b and c`.
+fn all_of(mut words: Vec<String>) -> String {
+    let last = words.pop().unwrap_or_default();
+    if words.is_empty() { last } else { format!("{} and {last}", words.join(", ")) }
 }
 
 /// The clauses in a row, cut where the sentence would become unreadable.
@@ -469,6 +486,14 @@ mod tests {
             text.ends_with("one repetition cannot tell kyber from it; --repeat=5 may."),
             "{text}"
         );
+        for name in ["mq-deadline", "bfq"] {
+            report.runs.push(Run { scheduler: name.into(), ..report.runs[1].clone() });
+        }
+        let text = &findings(&report)[0];
+        let of_all =
+            "one repetition cannot tell kyber, mq-deadline and bfq from it; --repeat=5 may.";
+        assert!(text.ends_with(of_all), "{text}");
+        report.runs.truncate(2);
         report.runs[1] = sample::run("kyber", "combining", 1, 7_000_000, 180);
         report.runs[0].device.kind = DeviceKind::File;
         let text = &findings(&report)[0];
