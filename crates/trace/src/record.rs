@@ -12,8 +12,7 @@
 
 use blkmq_core::{GroupIndex, Instant, IoFlags, Nanos, Op, SECTOR_SIZE};
 use blkmq_engine::{TraceEvent, TraceWhat};
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The upper three bytes of the first word of every record.
 const MAGIC: u32 = 0x6561_7400;
@@ -102,23 +101,12 @@ impl Act {
     /// The category of every record of this kind.
     fn category(self) -> u32 {
         match self {
-            Self::Queue
-            | Self::BackMerge
-            | Self::FrontMerge
-            | Self::GetRequest
-            | Self::Sleep
-            | Self::Plug
-            | Self::Unplug
-            | Self::UnplugTimer
-            | Self::Insert
-            | Self::Bounce
-            | Self::Remap
-            | Self::Abort => category::QUEUE,
             Self::Requeue => category::REQUEUE,
             Self::Issue => category::ISSUE,
             Self::Complete => category::COMPLETE,
             Self::Split => 0,
             Self::DriverData => category::DRIVER_DATA,
+            _ => category::QUEUE,
         }
     }
 }
@@ -399,7 +387,8 @@ const MOST: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Stream {
     device: u32,
-    waiting: BinaryHeap<Reverse<Waiting>>,
+    /// By time; events of the same time keep their order.
+    waiting: BTreeMap<(Instant, u64), TraceEvent>,
     /// The number of events so far.
     pushed: u64,
     /// The number of records so far, by elevator.
@@ -407,39 +396,6 @@ pub struct Stream {
     /// The groups whose names have been written.
     named: BTreeSet<GroupIndex>,
 }
-
-#[derive(Debug)]
-struct Waiting {
-    event: TraceEvent,
-    /// Events of the same time keep their order.
-    number: u64,
-}
-
-impl Waiting {
-    fn key(&self) -> (Instant, u64) {
-        (self.event.at, self.number)
-    }
-}
-
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.key().cmp(&other.key())
-    }
-}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Waiting {}
 
 /// The waiting events that are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -456,7 +412,7 @@ impl Stream {
     pub fn new(minor: u16) -> Self {
         Self {
             device: MAJOR | u32::from(minor),
-            waiting: BinaryHeap::new(),
+            waiting: BTreeMap::new(),
             pushed: 0,
             written: Vec::new(),
             named: BTreeSet::new(),
@@ -465,7 +421,7 @@ impl Stream {
 
     /// Adds an event. O(log waiting).
     pub fn push(&mut self, event: TraceEvent) {
-        self.waiting.push(Reverse(Waiting { event, number: self.pushed }));
+        self.waiting.insert((event.at, self.pushed), event);
         self.pushed += 1;
     }
 
@@ -477,15 +433,17 @@ impl Stream {
         mut name: impl FnMut(GroupIndex) -> String,
         out: &mut Vec<u8>,
     ) {
-        while let Some(Reverse(first)) = self.waiting.peek() {
+        loop {
+            let is_full = self.waiting.len() > MOST;
+            let Some(first) = self.waiting.first_entry() else { break };
             let waits = match order {
-                Order::Until(now) => now.since(first.event.at) < HOLD,
+                Order::Until(now) => now.since(first.get().at) < HOLD,
                 Order::End => false,
             };
-            if waits && self.waiting.len() <= MOST {
+            if waits && !is_full {
                 break;
             }
-            let Some(Reverse(Waiting { event, .. })) = self.waiting.pop() else { break };
+            let event = first.remove();
             if self.named.insert(event.group) {
                 let payload = process_name(&name(event.group));
                 let action = u64::from(category::NOTIFY) << 16;
