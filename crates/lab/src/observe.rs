@@ -15,13 +15,13 @@
 use crate::trace::record::Act;
 use crate::trace::{Event, Tracer};
 use crate::workload::{Course, Series};
-use blkmq_core::{HwQueue, Instant, IoMeta, IoResult, Op, RequestId, Tag};
+use blkmq_core::{Instant, IoMeta, IoResult, Op, RequestId, Tag};
 use blkmq_engine::{
     BioTable, Config, DeviceQueue, DeviceQueues, Enqueued, Expiry, Finished, Inflight, Verdict,
 };
 use blkmq_sched::{At, Cx, Factory, Grown, Options, Pick, Scheduler, Shape};
 use blkmq_trace::elevator_log::ElevatorLog;
-pub(crate) use blkmq_trace::watched::{PolicyWatch, watched};
+pub(crate) use blkmq_trace::watched::{Entry, PolicyWatch, watched};
 use std::cell::RefCell;
 #[cfg(target_os = "linux")]
 use std::os::fd::BorrowedFd;
@@ -327,22 +327,15 @@ impl Depths {
 }
 
 impl PolicyWatch for Depths {
-    fn inserted(&mut self, cx: &Cx<'_>, _: RequestId, _: At) {
-        self.elevator.change(cx.now, 1);
-    }
-
-    fn asked(&mut self, cx: &Cx<'_>, _: HwQueue, answer: Pick) {
-        if matches!(answer, Pick::Issue(_)) {
-            self.elevator.change(cx.now, -1);
-        }
-    }
-
-    fn withdrawn(&mut self, cx: &Cx<'_>, _: RequestId) {
-        self.elevator.change(cx.now, -1);
-    }
-
-    fn absorbed(&mut self, cx: &Cx<'_>, _: RequestId, _: RequestId) {
-        self.elevator.change(cx.now, -1);
+    fn called(&mut self, cx: &Cx<'_>, entry: &Entry<'_>) {
+        let by = match entry {
+            Entry::Insert { .. } => 1,
+            Entry::Pick { answer: Pick::Issue(_), .. }
+            | Entry::Withdraw { .. }
+            | Entry::Absorbed { .. } => -1,
+            _ => return,
+        };
+        self.elevator.change(cx.now, by);
     }
 }
 
@@ -397,20 +390,13 @@ impl Inversions {
 // Orderings: the thread that hands a request to the device got it from the thread that picked it, and so sees its
 // number.
 impl PolicyWatch for Inversions {
-    fn asked(&mut self, _: &Cx<'_>, _: HwQueue, answer: Pick) {
-        if let Pick::Issue(rq) = answer {
+    fn called(&mut self, _: &Cx<'_>, entry: &Entry<'_>) {
+        if let Entry::Pick { answer: Pick::Issue(rq), .. } = entry {
             let number = self.0.picks.fetch_add(1, Ordering::Relaxed) + 1;
-            self.number(rq).store(number, Ordering::Relaxed);
+            let place = self.0.numbers.get(rq.index());
+            let place = place.expect("a queue has no more requests than it was said to have");
+            place.store(number, Ordering::Relaxed);
         }
-    }
-}
-
-impl Inversions {
-    fn number(&self, rq: RequestId) -> &AtomicU64 {
-        self.0
-            .numbers
-            .get(rq.index())
-            .expect("a queue has no more requests than it was said to have")
     }
 }
 
@@ -454,37 +440,37 @@ fn event(act: Act, meta: &IoMeta) -> Event {
     Event { act, op, flags, sector, sectors }
 }
 
-impl PolicyWatch for TracedPolicy {
-    fn inserted(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        let meta = cx.requests.get(rq);
-        self.extents[rq.index()] = (meta.sector, meta.sectors);
-        if at == At::Tail {
-            self.tracer.note(cx.now, event(Act::GetRequest, meta));
-        }
-        self.tracer.note(cx.now, event(Act::Insert, meta));
-    }
-
-    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
-        let meta = cx.requests.get(rq);
+impl TracedPolicy {
+    /// Returns the I/O by which `rq`, now `meta`, has grown.
+    fn joined(&self, rq: RequestId, edge: Grown, meta: &IoMeta) -> Event {
         let (sector, sectors) = self.extents[rq.index()];
-        self.extents[rq.index()] = (meta.sector, meta.sectors);
-        let more = meta.sectors - sectors;
-        let joined = match edge {
-            Grown::Front { .. } => Event { sectors: more, ..event(Act::FrontMerge, meta) },
-            Grown::Back => {
-                let sector = sector + u64::from(sectors);
-                Event { sector, sectors: more, ..event(Act::BackMerge, meta) }
-            }
+        let act = if let Grown::Front { .. } = edge { Act::FrontMerge } else { Act::BackMerge };
+        let io = Event { sectors: meta.sectors - sectors, ..event(act, meta) };
+        match edge {
+            Grown::Back => Event { sector: sector + u64::from(sectors), ..io },
             // The call does not include the position of a joined range of a discard.
-            Grown::Discard => Event { sectors: more, ..event(Act::BackMerge, meta) },
-        };
-        self.tracer.note(cx.now, joined);
+            Grown::Front { .. } | Grown::Discard => io,
+        }
     }
+}
 
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        let meta = cx.requests.get(into);
-        self.extents[into.index()] = (meta.sector, meta.sectors);
-        self.tracer.note(cx.now, event(Act::BackMerge, cx.requests.get(gone)));
+impl PolicyWatch for TracedPolicy {
+    fn called(&mut self, cx: &Cx<'_>, entry: &Entry<'_>) {
+        let (rq, meta, io) = match entry {
+            Entry::Insert { rq, at, meta } => {
+                if *at == At::Tail {
+                    self.tracer.note(cx.now, event(Act::GetRequest, meta));
+                }
+                (rq, meta, event(Act::Insert, meta))
+            }
+            Entry::Grown { rq, edge, meta } => (rq, meta, self.joined(*rq, *edge, meta)),
+            Entry::Absorbed { into, gone, meta } => {
+                (into, meta, event(Act::BackMerge, cx.requests.get(*gone)))
+            }
+            _ => return,
+        };
+        self.extents[rq.index()] = (meta.sector, meta.sectors);
+        self.tracer.note(cx.now, io);
     }
 }
 
@@ -522,7 +508,7 @@ mod tests {
     fn a_request_is_inverted_if_a_later_one_came_first() {
         let all = Inversions::new(8);
         for (number, rq) in [4, 2, 0, 1].into_iter().enumerate() {
-            all.number(seen(rq).id).store(number as u64 + 1, Ordering::Relaxed);
+            all.0.numbers[seen(rq).id.index()].store(number as u64 + 1, Ordering::Relaxed);
         }
         let mut here = all.beside_device();
         // Picked as 4 2 0 1, arrived as 4 0 2 1: one inversion. Each hardware queue counts separately.

@@ -12,7 +12,7 @@ use crate::contents::Contents;
 use crate::cpu::Wakes;
 use crate::ledger::Seen;
 pub(crate) use crate::observe::factory;
-use crate::observe::{self, PolicyWatch, watched};
+use crate::observe::{self, Entry, PolicyWatch, watched};
 use crate::oracle::{Answer, Offer, Oracle, Return};
 use crate::order::{Agreements, Picked};
 use crate::{FlushFates, Stamp, Violation};
@@ -25,8 +25,8 @@ use blkmq_engine::{
     Finished, FlushStats, Host, Inflight, PumpMode, Queue, QueueStats, Verdict,
 };
 use blkmq_sched::{
-    Admission, At, Bypass, Cx, Factory, Facts, Fresh, Grown, Note, Observed, Observer, Pick,
-    PolicyEnv, Scheduler, StatsLevel,
+    Admission, At, Bypass, Cx, Factory, Facts, Fresh, Note, Observed, Observer, Pick, PolicyEnv,
+    Scheduler, StatsLevel,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -412,41 +412,35 @@ struct Recorder {
 }
 
 impl PolicyWatch for Recorder {
-    fn asked(&mut self, cx: &Cx<'_>, hw: HwQueue, answer: Pick) {
-        let what = match answer {
-            Pick::Issue(rq) => {
-                self.held -= 1;
-                Some((Picked::from(cx.requests.get(rq)), self.agreements.take(rq)))
+    fn called(&mut self, cx: &Cx<'_>, entry: &Entry<'_>) {
+        match *entry {
+            Entry::Pick { hw, answer } => {
+                let what = match answer {
+                    Pick::Issue(rq) => {
+                        self.held -= 1;
+                        Some((Picked::from(cx.requests.get(rq)), self.agreements.take(rq)))
+                    }
+                    _ => None,
+                };
+                self.oracle.with(|oracle| oracle.asked(cx.now, hw, answer, what));
             }
-            _ => None,
-        };
-        self.oracle.with(|oracle| oracle.asked(cx.now, hw, answer, what));
-    }
-
-    fn inserted(&mut self, _: &Cx<'_>, _: RequestId, _: At) {
-        self.held += 1;
-    }
-
-    fn may_merge(&mut self, _: &Cx<'_>, into: RequestId, io: &IoMeta, answer: bool) {
-        self.agreements.answered(into, io, answer);
-    }
-
-    fn grown(&mut self, _: &Cx<'_>, rq: RequestId, edge: Grown) {
-        self.agreements.grown(rq, edge);
-    }
-
-    fn withdrawn(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.held -= 1;
-        self.agreements.take(rq);
-        if self.held == 0 {
-            let hw = cx.requests.get(rq).hw;
-            self.oracle.with(|oracle| oracle.emptied(hw));
+            Entry::Insert { .. } => self.held += 1,
+            Entry::MayMerge { into, ref io, answer } => self.agreements.answered(into, io, answer),
+            Entry::Grown { rq, edge, .. } => self.agreements.grown(rq, edge),
+            Entry::Withdraw { rq } => {
+                self.held -= 1;
+                self.agreements.take(rq);
+                if self.held == 0 {
+                    let hw = cx.requests.get(rq).hw;
+                    self.oracle.with(|oracle| oracle.emptied(hw));
+                }
+            }
+            Entry::Absorbed { into, gone, .. } => {
+                self.held -= 1;
+                self.agreements.absorbed(into, gone);
+            }
+            _ => {}
         }
-    }
-
-    fn absorbed(&mut self, _: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.held -= 1;
-        self.agreements.absorbed(into, gone);
     }
 }
 

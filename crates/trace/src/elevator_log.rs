@@ -7,15 +7,13 @@
 
 mod wire;
 
-pub use crate::watched::Heard;
-pub use wire::{Call, Entry, Instance, Log, LogError};
+pub use crate::watched::{Entry, Heard};
+pub use wire::{Call, Instance, Log, LogError};
 
 use crate::watched::{PolicyWatch, watched_for_a_while};
-use blkmq_core::{HwQueue, Instant, IoMeta, Owner, RequestId};
+use blkmq_core::Instant;
 use blkmq_engine::PolicyObserver;
-use blkmq_sched::{
-    At, Cx, Done, Factory, Facts, GroupChange, Grown, Options, Pick, Scheduler, Shape, Used,
-};
+use blkmq_sched::{Cx, Factory, Options, Scheduler, Shape};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -181,56 +179,11 @@ impl Recorder {
 }
 
 impl PolicyWatch for Recorder {
-    fn inserted(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-        self.note(Some(cx.now), Entry::Insert { rq, at, meta: *cx.requests.get(rq) });
+    fn called(&mut self, cx: &Cx<'_>, entry: &Entry<'_>) {
+        self.note(Some(cx.now), *entry);
     }
 
-    fn asked(&mut self, cx: &Cx<'_>, hw: HwQueue, answer: Pick) {
-        self.note(Some(cx.now), Entry::Pick { hw, answer });
-    }
-
-    fn completed(&mut self, cx: &Cx<'_>, done: &Done) {
-        self.note(Some(cx.now), Entry::Completed { done: *done });
-    }
-
-    fn withdrawn(&mut self, cx: &Cx<'_>, rq: RequestId) {
-        self.note(Some(cx.now), Entry::Withdraw { rq });
-    }
-
-    fn absorbed(&mut self, cx: &Cx<'_>, into: RequestId, gone: RequestId) {
-        self.note(Some(cx.now), Entry::Absorbed { into, gone, meta: *cx.requests.get(into) });
-    }
-
-    fn grown(&mut self, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
-        self.note(Some(cx.now), Entry::Grown { rq, edge, meta: *cx.requests.get(rq) });
-    }
-
-    fn may_merge(&mut self, cx: &Cx<'_>, into: RequestId, io: &IoMeta, answer: bool) {
-        self.note(Some(cx.now), Entry::MayMerge { into, io: *io, answer });
-    }
-
-    fn heard(&mut self, now: Instant, what: Heard) {
-        self.note(Some(now), Entry::Heard(what));
-    }
-
-    fn admits(&mut self, cx: &Cx<'_>, io: &IoMeta, used: Used, answer: bool) {
-        self.note(Some(cx.now), Entry::Admits { io: *io, used, answer });
-    }
-
-    fn regrouped(&mut self, cx: &Cx<'_>, change: GroupChange) {
-        self.note(Some(cx.now), Entry::Regroup(change));
-    }
-
-    fn owner_gone(&mut self, cx: &Cx<'_>, owner: Owner) {
-        self.note(Some(cx.now), Entry::Left(owner));
-    }
-
-    fn facts(&mut self, answer: &Facts) {
-        self.note(None, Entry::FrontMerges { answer: answer.front_merges });
-        self.note(None, Entry::AsyncDepth { answer: answer.async_depth });
-    }
-
-    fn attribute_set(&mut self, name: &str, value: i64, answer: bool) {
-        self.note(None, Entry::Set { name, value, answer });
+    fn told(&mut self, entry: &Entry<'_>) {
+        self.note(None, *entry);
     }
 }

@@ -12,34 +12,127 @@ use blkmq_sched::{
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-/// An observer of a policy. Each method is called after the policy, with its answer.
+/// A call of a policy, with its answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry<'a> {
+    /// The policy took a request in.
+    Insert {
+        /// The request.
+        rq: RequestId,
+        /// The place of the insertion.
+        at: At,
+        /// Its metadata.
+        meta: IoMeta,
+    },
+    /// The policy was asked for the next request.
+    Pick {
+        /// The hardware queue to pick for.
+        hw: HwQueue,
+        /// The answer.
+        answer: Pick,
+    },
+    /// An issued request has finished.
+    Completed {
+        /// The completion.
+        done: Done,
+    },
+    /// A held request was withdrawn.
+    Withdraw {
+        /// The request.
+        rq: RequestId,
+    },
+    /// A held request was fused into another.
+    Absorbed {
+        /// The request that remains.
+        into: RequestId,
+        /// The request that is gone.
+        gone: RequestId,
+        /// The present metadata of the request that remains.
+        meta: IoMeta,
+    },
+    /// A held request has grown.
+    Grown {
+        /// The request.
+        rq: RequestId,
+        /// The side.
+        edge: Grown,
+        /// Its present metadata.
+        meta: IoMeta,
+    },
+    /// The policy was asked whether an I/O may join a held request.
+    MayMerge {
+        /// The request.
+        into: RequestId,
+        /// The I/O.
+        io: IoMeta,
+        /// The answer.
+        answer: bool,
+    },
+    /// The policy was asked whether front merges should be looked for.
+    FrontMerges {
+        /// The answer.
+        answer: bool,
+    },
+    /// The policy was asked for the number of slots that I/O other than sync reads may hold.
+    AsyncDepth {
+        /// The answer; `None` for any number.
+        answer: Option<u32>,
+    },
+    /// The policy was asked whether an I/O may have a slot.
+    Admits {
+        /// The I/O.
+        io: IoMeta,
+        /// Slots in use.
+        used: Used,
+        /// The answer.
+        answer: bool,
+    },
+    /// The tree of groups has changed.
+    Regroup(GroupChange),
+    /// An owner has gone.
+    Left(Owner),
+    /// The policy learns this from its environment in the next call.
+    Heard(Heard),
+    /// An attribute was set.
+    Set {
+        /// Its name.
+        name: &'a str,
+        /// The value.
+        value: i64,
+        /// Whether the policy has an attribute of that name.
+        answer: bool,
+    },
+}
+
+/// An answer that a policy got from its environment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// The policy asked for a token.
+    Token {
+        /// The pool of tokens.
+        pool: u32,
+        /// Whether the policy got a token.
+        there: bool,
+    },
+    /// A value differs from the one that the policy last read; at the first read, from 0.
+    Value {
+        /// The index of the value.
+        index: u32,
+        /// The value.
+        value: u64,
+    },
+    /// The level of statistics about groups differs from the previous one; off at first.
+    Level(StatsLevel),
+    /// Whether the queue is frozen has changed since the policy last asked; not frozen at first.
+    Draining(bool),
+}
+
+/// An observer of a policy, which sees each call after the policy, with its answer.
 pub trait PolicyWatch: Send {
-    /// During the next call, the policy gets this answer from its environment.
-    fn heard(&mut self, _now: Instant, _what: Heard) {}
-    /// The policy was asked whether `io` may have a slot, and gave this answer.
-    fn admits(&mut self, _cx: &Cx<'_>, _io: &IoMeta, _used: Used, _answer: bool) {}
-    /// The policy was notified of a change of groups.
-    fn regrouped(&mut self, _cx: &Cx<'_>, _change: GroupChange) {}
-    /// The policy was notified that an owner has gone.
-    fn owner_gone(&mut self, _cx: &Cx<'_>, _owner: Owner) {}
-    /// The policy took `rq` in.
-    fn inserted(&mut self, _cx: &Cx<'_>, _rq: RequestId, _at: At) {}
-    /// The policy was asked for a request for `hw`, and gave this answer.
-    fn asked(&mut self, _cx: &Cx<'_>, _hw: HwQueue, _answer: Pick) {}
-    /// The policy was notified of a completion.
-    fn completed(&mut self, _cx: &Cx<'_>, _done: &Done) {}
-    /// `rq` was withdrawn.
-    fn withdrawn(&mut self, _cx: &Cx<'_>, _rq: RequestId) {}
-    /// `gone` became part of `into`.
-    fn absorbed(&mut self, _cx: &Cx<'_>, _into: RequestId, _gone: RequestId) {}
-    /// `rq` has grown.
-    fn grown(&mut self, _cx: &Cx<'_>, _rq: RequestId, _edge: Grown) {}
-    /// The policy was asked whether `io` may join `into`, and gave this answer.
-    fn may_merge(&mut self, _cx: &Cx<'_>, _into: RequestId, _io: &IoMeta, _answer: bool) {}
-    /// The policy was asked for its properties.
-    fn facts(&mut self, _answer: &Facts) {}
-    /// An attribute was set; `answer` says whether the policy has it.
-    fn attribute_set(&mut self, _name: &str, _value: i64, _answer: bool) {}
+    /// A call; the table of `cx` has its requests.
+    fn called(&mut self, cx: &Cx<'_>, entry: &Entry<'_>);
+    /// A call without a time: the policy was asked for its properties, or an attribute was set.
+    fn told(&mut self, _entry: &Entry<'_>) {}
 }
 
 /// Wraps `policy` with observers, called in this order. They stay as long as the policy.
@@ -71,7 +164,7 @@ macro_rules! spied {
     ($watches:ident, $policy:ident, $cx:ident, $call:ident($($argument:expr),*)) => {{
         let env = Spied { env: $cx.env, memory: &$watches.memory };
         let answer = $policy.$call(&$cx.through(&env), $($argument),*);
-        $watches.memory.take_all(|heard| $watches.tell(|watch| watch.heard($cx.now, heard)));
+        $watches.memory.take_all(|heard| $watches.tell($cx, Entry::Heard(heard)));
         answer
     }};
 }
@@ -81,8 +174,16 @@ impl Watches {
         Self { watches: RefCell::new(watches), memory: Memory::default(), for_a_while }
     }
 
-    fn tell(&self, what: impl Fn(&mut dyn PolicyWatch)) {
-        self.watches.borrow_mut().iter_mut().for_each(|watch| what(&mut **watch));
+    fn tell(&self, cx: &Cx<'_>, entry: Entry<'_>) {
+        self.watches.borrow_mut().iter_mut().for_each(|watch| watch.called(cx, &entry));
+    }
+
+    fn tell_untimed(&self, entry: Entry<'_>) {
+        self.watches.borrow_mut().iter_mut().for_each(|watch| watch.told(&entry));
+    }
+
+    fn tell_inserted(&self, cx: &Cx<'_>, rq: RequestId, at: At) {
+        self.tell(cx, Entry::Insert { rq, at, meta: *cx.requests.get(rq) });
     }
 
     /// Reports requests that were inserted and picked in one call as the separate calls that it stands for. A request
@@ -95,15 +196,15 @@ impl Watches {
         tokens: Vec<Heard>,
     ) {
         for rq in fresh.rqs {
-            self.tell(|watch| watch.inserted(cx, *rq, At::Tail));
+            self.tell_inserted(cx, *rq, At::Tail);
         }
         let is_one = fresh.rqs.len() == 1;
         let mut tokens = tokens.into_iter();
         for pick in picks {
             for token in tokens.by_ref().take(if is_one { usize::MAX } else { 1 }) {
-                self.tell(|watch| watch.heard(cx.now, token));
+                self.tell(cx, Entry::Heard(token));
             }
-            self.tell(|watch| watch.asked(cx, fresh.hw, pick));
+            self.tell(cx, Entry::Pick { hw: fresh.hw, answer: pick });
         }
     }
 }
@@ -111,7 +212,8 @@ impl Watches {
 impl Observer for Watches {
     fn facts(&self, policy: &dyn Scheduler) -> Facts {
         let facts = policy.facts();
-        self.tell(|watch| watch.facts(&facts));
+        self.tell_untimed(Entry::FrontMerges { answer: facts.front_merges });
+        self.tell_untimed(Entry::AsyncDepth { answer: facts.async_depth });
         match facts.bypass {
             Bypass::Never => facts,
             Bypass::Untold | Bypass::Told => Facts { bypass: Bypass::Told, ..facts },
@@ -120,13 +222,13 @@ impl Observer for Watches {
 
     fn insert(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId, at: At) {
         spied!(self, policy, cx, insert(rq, at));
-        self.tell(|watch| watch.inserted(cx, rq, at));
+        self.tell_inserted(cx, rq, at);
     }
 
     fn pick(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, hw: HwQueue) -> Pick {
-        let pick = spied!(self, policy, cx, pick(hw));
-        self.tell(|watch| watch.asked(cx, hw, pick));
-        pick
+        let answer = spied!(self, policy, cx, pick(hw));
+        self.tell(cx, Entry::Pick { hw, answer });
+        answer
     }
 
     fn admit(
@@ -141,7 +243,7 @@ impl Observer for Watches {
         let mut tokens = Vec::new();
         self.memory.take_all(|heard| match heard {
             Heard::Token { .. } => tokens.push(heard),
-            state => self.tell(|watch| watch.heard(cx.now, state)),
+            state => self.tell(cx, Entry::Heard(state)),
         });
         match (admission, fresh.rqs) {
             (Admission::Refused, _) => {}
@@ -160,18 +262,18 @@ impl Observer for Watches {
         if policy.facts().bypass == Bypass::Told {
             spied!(self, policy, cx, passed(rq, hw));
         }
-        self.tell(|watch| watch.inserted(cx, rq, At::Tail));
-        self.tell(|watch| watch.asked(cx, hw, Pick::Issue(rq)));
+        self.tell_inserted(cx, rq, At::Tail);
+        self.tell(cx, Entry::Pick { hw, answer: Pick::Issue(rq) });
     }
 
     fn completed(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, done: &Done) {
         spied!(self, policy, cx, completed(done));
-        self.tell(|watch| watch.completed(cx, done));
+        self.tell(cx, Entry::Completed { done: *done });
     }
 
     fn withdraw(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId) {
         spied!(self, policy, cx, withdraw(rq));
-        self.tell(|watch| watch.withdrawn(cx, rq));
+        self.tell(cx, Entry::Withdraw { rq });
     }
 
     fn absorbed(
@@ -182,68 +284,45 @@ impl Observer for Watches {
         gone: RequestId,
     ) {
         spied!(self, policy, cx, absorbed(into, gone));
-        self.tell(|watch| watch.absorbed(cx, into, gone));
+        self.tell(cx, Entry::Absorbed { into, gone, meta: *cx.requests.get(into) });
     }
 
     fn may_merge(&self, policy: &dyn Scheduler, cx: &Cx<'_>, into: RequestId, io: &IoMeta) -> bool {
         let answer = spied!(self, policy, cx, may_merge(into, io));
-        self.tell(|watch| watch.may_merge(cx, into, io, answer));
+        self.tell(cx, Entry::MayMerge { into, io: *io, answer });
         answer
     }
 
     fn grown(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, rq: RequestId, edge: Grown) {
         spied!(self, policy, cx, grown(rq, edge));
-        self.tell(|watch| watch.grown(cx, rq, edge));
+        self.tell(cx, Entry::Grown { rq, edge, meta: *cx.requests.get(rq) });
     }
 
     fn admits(&self, policy: &dyn Scheduler, cx: &Cx<'_>, io: &IoMeta, used: Used) -> bool {
         let answer = spied!(self, policy, cx, admits(io, used));
-        self.tell(|watch| watch.admits(cx, io, used, answer));
+        self.tell(cx, Entry::Admits { io: *io, used, answer });
         answer
     }
 
     fn regroup(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, change: GroupChange) {
         spied!(self, policy, cx, regroup(change));
-        self.tell(|watch| watch.regrouped(cx, change));
+        self.tell(cx, Entry::Regroup(change));
     }
 
     fn owner_gone(&mut self, policy: &mut dyn Scheduler, cx: &Cx<'_>, owner: Owner) {
         spied!(self, policy, cx, owner_gone(owner));
-        self.tell(|watch| watch.owner_gone(cx, owner));
+        self.tell(cx, Entry::Left(owner));
     }
 
     fn set_attribute(&mut self, policy: &mut dyn Scheduler, name: &str, value: i64) -> bool {
         let answer = policy.set_attribute(name, value);
-        self.tell(|watch| watch.attribute_set(name, value, answer));
+        self.tell_untimed(Entry::Set { name, value, answer });
         answer
     }
 
     fn may_leave(&self) -> bool {
         self.for_a_while
     }
-}
-
-/// An answer that a policy got from its environment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Heard {
-    /// The policy asked for a token.
-    Token {
-        /// The pool of tokens.
-        pool: u32,
-        /// Whether the policy got a token.
-        there: bool,
-    },
-    /// A value differs from the one that the policy last read; at the first read, from 0.
-    Value {
-        /// The index of the value.
-        index: u32,
-        /// The value.
-        value: u64,
-    },
-    /// The level of statistics about groups differs from the previous one; off at first.
-    Level(StatsLevel),
-    /// Whether the queue is frozen has changed since the policy last asked; not frozen at first.
-    Draining(bool),
 }
 
 /// The last answers that a policy got from its environment, and the new ones since the last
@@ -335,17 +414,17 @@ mod tests {
     struct Words(Arc<Mutex<Vec<String>>>);
 
     impl PolicyWatch for Words {
-        fn heard(&mut self, _: Instant, what: Heard) {
-            let Heard::Token { pool, there } = what else { return };
-            self.0.lock().unwrap().push(format!("token {pool} {there}"));
-        }
-        fn inserted(&mut self, cx: &Cx<'_>, rq: RequestId, at: At) {
-            self.0.lock().unwrap().push(format!("{at:?} {}", cx.requests.get(rq).sector));
-        }
-        fn asked(&mut self, cx: &Cx<'_>, hw: HwQueue, answer: Pick) {
-            let Pick::Issue(rq) = answer else { panic!("{answer:?}") };
-            let sector = cx.requests.get(rq).sector;
-            self.0.lock().unwrap().push(format!("queue {} {sector}", hw.0));
+        fn called(&mut self, cx: &Cx<'_>, entry: &Entry<'_>) {
+            let words = match *entry {
+                Entry::Heard(Heard::Token { pool, there }) => format!("token {pool} {there}"),
+                Entry::Insert { at, meta, .. } => format!("{at:?} {}", meta.sector),
+                Entry::Pick { hw, answer: Pick::Issue(rq) } => {
+                    format!("queue {} {}", hw.0, cx.requests.get(rq).sector)
+                }
+                Entry::Pick { answer, .. } => panic!("{answer:?}"),
+                _ => return,
+            };
+            self.0.lock().unwrap().push(words);
         }
     }
 

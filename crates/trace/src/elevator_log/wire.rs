@@ -13,7 +13,7 @@
 //! bit. `passed` is the time in nanoseconds since the call before. An instance is one policy from its creation to its
 //! end. A queue has several if it has several elevators, or if its scheduler was changed.
 
-use crate::watched::Heard;
+use crate::watched::{Entry, Heard};
 use blkmq_core::{
     Deadline, GroupIndex, HwQueue, Instant, IoError, IoFlags, IoMeta, IoPrio, IoResult, Op, Owner,
     RequestId,
@@ -27,98 +27,6 @@ const MAGIC: &[u8; 8] = b"blkmqelv";
 pub(super) const VERSION: u64 = 1;
 /// An upper bound of the slots of a queue: a reader allocates as many as the log claims.
 const MOST_SLOTS: u64 = 1 << 20;
-
-/// A call of a policy, with its answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Entry<'a> {
-    /// The policy took a request in.
-    Insert {
-        /// The request.
-        rq: RequestId,
-        /// The place of the insertion.
-        at: At,
-        /// Its metadata.
-        meta: IoMeta,
-    },
-    /// The policy was asked for the next request.
-    Pick {
-        /// The hardware queue to pick for.
-        hw: HwQueue,
-        /// The answer.
-        answer: Pick,
-    },
-    /// An issued request has finished.
-    Completed {
-        /// The completion.
-        done: Done,
-    },
-    /// A held request was withdrawn.
-    Withdraw {
-        /// The request.
-        rq: RequestId,
-    },
-    /// A held request was fused into another.
-    Absorbed {
-        /// The request that remains.
-        into: RequestId,
-        /// The request that is gone.
-        gone: RequestId,
-        /// The present metadata of the request that remains.
-        meta: IoMeta,
-    },
-    /// A held request has grown.
-    Grown {
-        /// The request.
-        rq: RequestId,
-        /// The side.
-        edge: Grown,
-        /// Its present metadata.
-        meta: IoMeta,
-    },
-    /// The policy was asked whether an I/O may join a held request.
-    MayMerge {
-        /// The request.
-        into: RequestId,
-        /// The I/O.
-        io: IoMeta,
-        /// The answer.
-        answer: bool,
-    },
-    /// The policy was asked whether front merges should be looked for.
-    FrontMerges {
-        /// The answer.
-        answer: bool,
-    },
-    /// The policy was asked for the number of slots that I/O other than sync reads may hold.
-    AsyncDepth {
-        /// The answer; `None` for any number.
-        answer: Option<u32>,
-    },
-    /// The policy was asked whether an I/O may have a slot.
-    Admits {
-        /// The I/O.
-        io: IoMeta,
-        /// Slots in use.
-        used: Used,
-        /// The answer.
-        answer: bool,
-    },
-    /// The tree of groups has changed.
-    Regroup(GroupChange),
-    /// An owner has gone.
-    Left(Owner),
-    /// The policy learns this from its environment in the next call.
-    Heard(Heard),
-    /// An attribute was set.
-    Set {
-        /// Its name.
-        name: &'a str,
-        /// The value.
-        value: i64,
-        /// Whether the policy has an attribute of that name.
-        answer: bool,
-    },
-}
 
 /// An entry and its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
