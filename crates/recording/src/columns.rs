@@ -11,13 +11,13 @@
 //! `delimiter`, `header`, `stamp` and `wide`. A `?` marks a column that may be absent.
 
 use crate::input::{DescriptionError, Fault, date, scaled, shown, whole};
-use crate::record::{Names, Raw};
+use crate::record::{Names, Record, Row};
 use blkmq_core::{Class, IoPrio, Op};
 
 /// The most columns that are parsed.
 const MOST_COLUMNS: usize = 64;
 /// The most fields: the count of [`Field`]'s variants.
-const FIELDS: usize = Field::COUNT;
+const FIELDS: usize = Field::NAMES.len();
 
 /// A description whose column names have been resolved to numbers.
 pub(crate) struct Rows {
@@ -75,7 +75,7 @@ impl Rows {
             slots.extend(number.map(|number| (number, field)));
         }
         slots.sort_by_key(|(number, _)| *number);
-        let wide = description.wide().map(|name| {
+        let wide = description.wide.as_ref().map(|name| {
             let at = names.iter().position(|known| *known == name.as_bytes());
             at.map(|at| (at, names.len())).ok_or_else(|| description.no_column(name, &names))
         });
@@ -90,7 +90,7 @@ impl Rows {
         &mut self,
         line: &[u8],
         tables: &mut Tables<'_>,
-    ) -> Result<Option<Raw>, Fault> {
+    ) -> Result<Option<Row>, Fault> {
         if line.iter().all(u8::is_ascii_whitespace) || line[0] == b'#' {
             return Ok(None);
         }
@@ -108,7 +108,7 @@ impl Rows {
 
     /// Fills the cells in one pass over the line.
     fn cells<'a>(&self, line: &'a [u8], cells: &mut Cells<'a>) -> Result<(), Fault> {
-        match self.description.delimiter() {
+        match self.description.delimiter {
             b' ' => self.fill(split(&self.description, line), cells),
             delimiter => self.fill(line.split(|byte| *byte == delimiter).map(trimmed), cells),
         }
@@ -162,7 +162,7 @@ fn split<'a>(
     description: &Description,
     line: &'a [u8],
 ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-    let (delimiter, runs) = match description.delimiter() {
+    let (delimiter, runs) = match description.delimiter {
         b' ' => (b' ', true),
         other => (other, false),
     };
@@ -202,7 +202,7 @@ fn raw(
     joined: &mut Vec<u8>,
     has_volumes_as_tenants: bool,
     tables: &mut Tables<'_>,
-) -> Result<Raw, Fault> {
+) -> Result<Row, Fault> {
     // Required cells are present: only fields without a column, or with an optional one, have no cell.
     let number = |field: Field| -> Result<Option<u64>, Fault> {
         let (Some(text), Some(column)) = (cells[field as usize], description.field(field)) else {
@@ -215,12 +215,11 @@ fn raw(
     };
     let needed = |field: Field| number(field)?.ok_or(Fault::Missing { field: field.name() });
     let word = cells[Field::Op as usize].ok_or(Fault::Missing { field: "op" })?;
-    let op = description.ops().read(word)?;
+    let op = description.ops.read(word)?;
     let length = number(Field::Size)?.unwrap_or(0);
-    // The offset of a flush is ignored: formats write 0 or a meaningless number.
-    let (offset, length) = if op == Op::Flush { (0, 0) } else { (needed(Field::Offset)?, length) };
+    let offset = if op == Op::Flush { 0 } else { needed(Field::Offset)? };
     let (stamp, latency) = (needed(Field::Time)?, number(Field::Latency)?);
-    let stamp = if description.is_at_completion() {
+    let stamp = if description.at_completion {
         let waited = number(Field::Queue)?.unwrap_or(0).saturating_add(latency.unwrap_or(0));
         stamp.saturating_sub(waited)
     } else {
@@ -234,7 +233,7 @@ fn raw(
     } else {
         tables.volumes.id_or_shared(name([Field::Volume, Field::Volume2], cells, joined))
     };
-    Ok(Raw { stamp, op, offset, length, tenant, volume, prio, latency })
+    Ok((stamp, Record { prio, latency, ..Record::of(op, (offset, length), (tenant, volume)) }))
 }
 
 fn measured(field: &'static str, text: &[u8], column: &Column) -> Result<u64, Fault> {
@@ -383,10 +382,10 @@ pub(crate) fn op_of_rwbs(text: &[u8]) -> Option<Op> {
 /// A parsed description of rows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Description {
-    columns: [Option<Column>; Field::COUNT],
+    columns: [Option<Column>; FIELDS],
     ops: Ops,
-    delimiter: u8,
-    header: bool,
+    pub(crate) delimiter: u8,
+    pub(crate) header: bool,
     at_completion: bool,
     wide: Option<String>,
 }
@@ -407,33 +406,23 @@ enum Field {
 }
 
 impl Field {
-    pub(crate) const COUNT: usize = 11;
-    const ALL: [Self; Self::COUNT] = [
-        Self::Time,
-        Self::Offset,
-        Self::Size,
-        Self::Op,
-        Self::Group,
-        Self::Group2,
-        Self::Volume,
-        Self::Volume2,
-        Self::Class,
-        Self::Latency,
-        Self::Queue,
+    /// Each with its word in a description, in the order of declaration.
+    const NAMES: [(Self, &'static str); 11] = [
+        (Self::Time, "time"),
+        (Self::Offset, "offset"),
+        (Self::Size, "size"),
+        (Self::Op, "op"),
+        (Self::Group, "group"),
+        (Self::Group2, "group"),
+        (Self::Volume, "volume"),
+        (Self::Volume2, "volume"),
+        (Self::Class, "class"),
+        (Self::Latency, "latency"),
+        (Self::Queue, "queue"),
     ];
 
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Time => "time",
-            Self::Offset => "offset",
-            Self::Size => "size",
-            Self::Op => "op",
-            Self::Group | Self::Group2 => "group",
-            Self::Volume | Self::Volume2 => "volume",
-            Self::Class => "class",
-            Self::Latency => "latency",
-            Self::Queue => "queue",
-        }
+        Self::NAMES[self as usize].1
     }
 }
 
@@ -549,7 +538,7 @@ impl Description {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), DescriptionError> {
-        let Some(field) = Field::ALL.into_iter().find(|field| field.name() == key) else {
+        let Some((field, _)) = Field::NAMES.into_iter().find(|(_, name)| *name == key) else {
             return refuse(format!(
                 "{key}; accepted: time, offset, size, op, group, class, volume, latency, queue, delimiter, header, stamp, wide"
             ));
@@ -592,7 +581,7 @@ impl Description {
     }
 
     fn fields(&self) -> impl Iterator<Item = (Field, &Column)> {
-        Field::ALL.into_iter().filter_map(|field| Some((field, self.field(field)?)))
+        Field::NAMES.into_iter().filter_map(|(field, _)| Some((field, self.field(field)?)))
     }
 
     fn field(&self, field: Field) -> Option<&Column> {
@@ -607,26 +596,6 @@ impl Description {
             && both(Field::Group2, Field::Volume2)
     }
 
-    fn ops(&self) -> Ops {
-        self.ops
-    }
-
-    pub(crate) fn delimiter(&self) -> u8 {
-        self.delimiter
-    }
-
-    pub(crate) fn has_header(&self) -> bool {
-        self.header
-    }
-
-    fn is_at_completion(&self) -> bool {
-        self.at_completion
-    }
-
-    fn wide(&self) -> Option<&str> {
-        self.wide.as_deref()
-    }
-
     /// Returns whether `header` has all columns that the description names. False if it names none.
     pub(crate) fn fits(&self, header: &[u8]) -> bool {
         let known = cut(self, header);
@@ -635,7 +604,7 @@ impl Description {
             Place::Name { name, optional: false } => Some(name.as_str()),
             _ => None,
         });
-        let mut names = names.chain(self.wide()).peekable();
+        let mut names = names.chain(self.wide.as_deref()).peekable();
         names.peek().is_some() && names.all(is_there)
     }
 

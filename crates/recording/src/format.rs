@@ -11,13 +11,13 @@
 
 use crate::columns::{Description, Tables, is_read_write, op_of_rwbs, scsi};
 use crate::input::{DescriptionError, Error, Fault, Input, Next, scaled, shown, whole};
-use crate::record::{Event, Raw};
-use blkmq_core::{IoPrio, Op};
-use blkmq_trace::record::{Act, HEADER_2, MOST_PAYLOAD, Record, TraceError, category};
+use crate::record::{Event, Record, Row};
+use blkmq_core::Op;
+use blkmq_trace::record::{self as blktrace, Act, HEADER_2, MOST_PAYLOAD, TraceError, category};
 use std::collections::BTreeMap;
 
 /// The format of a trace.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Format {
     /// A format with columns, from the table of presets.
     Preset(&'static Preset),
@@ -68,12 +68,10 @@ impl Format {
         match self {
             Self::Preset(preset) => preset.name,
             Self::Columns(_) => "columns",
-            Self::Blktrace => "blktrace",
-            Self::Blkparse => "blkparse",
-            Self::Iolog(IologVersion::V2) => "iolog2",
-            Self::Iolog(IologVersion::V3) => "iolog3",
-            Self::Vscsi(VscsiVersion::V1) => "vscsi1",
-            Self::Vscsi(VscsiVersion::V2) => "vscsi2",
+            other => {
+                let is_same = |(_, known): &&(_, Self)| known == other;
+                Self::OTHERS.iter().find(is_same).map_or("", |(name, _)| name)
+            }
         }
     }
 }
@@ -104,7 +102,7 @@ pub(crate) fn detect(head: &[u8]) -> Result<Format, Error> {
         }
         for preset in PRESETS {
             let described = Description::parse(preset.columns)?;
-            if described.fits(line) || is_shaped(preset.shape, described.delimiter(), line) {
+            if described.fits(line) || is_shaped(preset.shape, described.delimiter, line) {
                 return Ok(Format::Preset(preset));
             }
         }
@@ -152,7 +150,7 @@ fn is_shaped(shape: &str, delimiter: u8, line: &[u8]) -> bool {
 }
 
 /// A format with columns.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preset {
     /// The name, as `--format` accepts it.
     pub name: &'static str,
@@ -289,7 +287,7 @@ pub(crate) fn next_blktrace(
 ) -> Result<Next, Error> {
     let offset = input.offset;
     let head = input.peek(HEADER_2 + MOST_PAYLOAD)?;
-    let (record, length) = match Record::decode(head, offset) {
+    let (record, length) = match blktrace::Record::decode(head, offset) {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(Next::End),
         // A recording that was interrupted may end within a record.
@@ -302,19 +300,15 @@ pub(crate) fn next_blktrace(
     };
     let row = raw_blktrace(&record, processes, event, tables);
     input.skip(length);
-    Ok(match row {
-        Ok(Some(raw)) => Next::Io(raw),
-        Ok(None) => Next::Other,
-        Err(fault) => Next::Bad(fault),
-    })
+    Ok(row.into())
 }
 
 fn raw_blktrace(
-    record: &Record<'_>,
+    record: &blktrace::Record<'_>,
     processes: &mut Processes,
     event: Event,
     tables: &mut Tables<'_>,
-) -> Result<Option<Raw>, Fault> {
+) -> Result<Option<Row>, Fault> {
     if record.has(category::NOTIFY) {
         let name = record.payload.split(|byte| *byte == 0).next().unwrap_or_default();
         let is_name = record.action & 0xffff == 0;
@@ -346,13 +340,11 @@ fn raw_blktrace(
     let device = format!("{},{}", record.device >> 20, record.device & 0xf_ffff);
     let number = record.pid.to_string();
     let name = processes.0.get(&record.pid).map_or(number.as_bytes(), |name| name);
-    let (tenant, volume) = tables.ids(name, device.as_bytes())?;
+    let ids = tables.ids(name, device.as_bytes())?;
     let text = || record.sector.to_string();
     let offset = record.sector.checked_mul(512);
     let offset = offset.ok_or_else(|| Fault::Range { field: "offset", text: text() })?;
-    let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, record.bytes.into()) };
-    let (stamp, prio) = (record.time, IoPrio::default());
-    Ok(Some(Raw { stamp, op, offset, length, tenant, volume, prio, latency: None }))
+    Ok(Some((record.time, Record::of(op, (offset, record.bytes.into()), ids))))
 }
 
 /// The version of a file, which determines the fields of its records.
@@ -419,7 +411,7 @@ pub(crate) fn next_vscsi(
     Ok(row.map_or_else(Next::Bad, Next::Io))
 }
 
-fn raw_vscsi(record: &[u8], version: VscsiVersion, tables: &mut Tables<'_>) -> Result<Raw, Fault> {
+fn raw_vscsi(record: &[u8], version: VscsiVersion, tables: &mut Tables<'_>) -> Result<Row, Fault> {
     let (command, length, block) = match version {
         VscsiVersion::V1 => (12, 4, 16),
         VscsiVersion::V2 => (0, 8, 16),
@@ -437,9 +429,7 @@ fn raw_vscsi(record: &[u8], version: VscsiVersion, tables: &mut Tables<'_>) -> R
         value.checked_mul(unit).ok_or_else(|| Fault::Range { field, text: text() })
     };
     let (offset, stamp) = (times("offset", sector, 512)?, times("time", micros, 1_000)?);
-    let (tenant, volume) = tables.ids(b"", b"")?;
-    let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, length.into()) };
-    Ok(Raw { stamp, op, offset, length, tenant, volume, prio: IoPrio::default(), latency: None })
+    Ok((stamp, Record::of(op, (offset, length.into()), tables.ids(b"", b"")?)))
 }
 
 const BLKPARSE: &str = "blkparse";
@@ -465,7 +455,7 @@ pub(crate) fn blkparse_row(
     line: &[u8],
     event: Event,
     tables: &mut Tables<'_>,
-) -> Result<Option<Raw>, Fault> {
+) -> Result<Option<Row>, Fault> {
     if !line.trim_ascii_start().first().is_some_and(u8::is_ascii_digit) {
         return Ok(None);
     }
@@ -495,12 +485,9 @@ pub(crate) fn blkparse_row(
         length = scaled("size", whole_cell(cells.next().ok_or(missing("size"))?)?, 512)?;
     }
     let name = name(line).or(cells.next()).unwrap_or(process);
-    let (tenant, volume) = tables.ids(name, device)?;
     // A bare flush is queued without a length; a write preceded by a flush may be, too.
     let op = if length == 0 && op == Op::Write { Op::Flush } else { op };
-    let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, length) };
-    let (prio, latency) = (IoPrio::default(), None);
-    Ok(Some(Raw { stamp, op, offset, length, tenant, volume, prio, latency }))
+    Ok(Some((stamp, Record::of(op, (offset, length), tables.ids(name, device)?))))
 }
 
 /// Finds the name of the process, which may contain blanks and brackets, and follows the times that `blkparse -t`
@@ -541,11 +528,11 @@ pub(crate) fn iolog_row(
     of: IologVersion,
     clock: &mut u64,
     tables: &mut Tables<'_>,
-) -> Result<Option<Raw>, Fault> {
+) -> Result<Option<Row>, Fault> {
     if line.trim_ascii().is_empty() || iolog_version(line).is_some() {
         return Ok(None);
     }
-    let mut cells = line.split(u8::is_ascii_whitespace).filter(|cell| !cell.is_empty());
+    let mut cells = cells(line);
     let missing = |field| Fault::Missing { field };
     let stamp = match of {
         IologVersion::V2 => *clock,
@@ -578,7 +565,5 @@ pub(crate) fn iolog_row(
             (offset, whole("size", cells.next().ok_or(missing("size"))?)?)
         }
     };
-    let (tenant, volume) = tables.ids(file, file)?;
-    let (prio, latency) = (IoPrio::default(), None);
-    Ok(Some(Raw { stamp, op, offset, length, tenant, volume, prio, latency }))
+    Ok(Some((stamp, Record::of(op, (offset, length), tables.ids(file, file)?))))
 }

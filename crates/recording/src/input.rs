@@ -4,7 +4,7 @@
 //! Errors of a trace have its line or byte offset; [`Fault`] is that of a row or a record; and [`Next`] is the outcome
 //! of a step of a reader.
 
-use crate::record::{MOST_LENGTH, MOST_NAMES, Raw};
+use crate::record::{MOST_LENGTH, MOST_NAMES, Row};
 use blkmq_trace::record::TraceError;
 use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
@@ -480,11 +480,22 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]).into_owned()
 }
 
+/// The outcome of a step of a reader.
 pub(crate) enum Next {
-    Io(Raw),
+    Io(Row),
     Other,
     Bad(Fault),
     End,
+}
+
+impl From<Result<Option<Row>, Fault>> for Next {
+    fn from(row: Result<Option<Row>, Fault>) -> Self {
+        match row {
+            Ok(Some(row)) => Self::Io(row),
+            Ok(None) => Self::Other,
+            Err(fault) => Self::Bad(fault),
+        }
+    }
 }
 
 #[cfg(test)]

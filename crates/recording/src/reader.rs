@@ -3,7 +3,7 @@
 use crate::columns::{Description, Rows, Tables};
 use crate::format::{self, Format, Processes};
 use crate::input::{DescriptionError, Error, Fault, Input, Next};
-use crate::record::{Event, MOST_LENGTH, Names, Raw, Record, Stamps};
+use crate::record::{Event, MOST_LENGTH, Names, Record, Row, Stamps};
 use blkmq_core::Op;
 use std::io::Read;
 
@@ -33,19 +33,16 @@ pub struct Skipped {
     pub other: u64,
 }
 
-enum Kind {
-    Rows(Box<Rows>),
-    Blktrace(Processes),
-    Blkparse,
-    Iolog(format::IologVersion, u64),
-    Vscsi(format::VscsiVersion),
-}
-
 /// Reads a trace.
 pub struct Reader {
     input: Input,
     format: Format,
-    kind: Kind,
+    /// The rows of a format with columns.
+    rows: Option<Box<Rows>>,
+    /// The processes that blktrace's records have named so far.
+    processes: Processes,
+    /// The time in an iolog without stamps, in nanoseconds.
+    clock: u64,
     event: Event,
     skip_bad: u64,
     skipped: Skipped,
@@ -90,19 +87,13 @@ impl Reader {
             let text = format!("{name} has no events to choose; accepted: blktrace, blkparse");
             return Err(DescriptionError(text).into());
         }
-        let kind = match described {
-            Some(described) => Kind::Rows(Box::new(rows(described, options, &mut input)?)),
-            None => match format {
-                Format::Blktrace => Kind::Blktrace(Processes::default()),
-                Format::Iolog(version) => Kind::Iolog(version, 0),
-                Format::Vscsi(version) => Kind::Vscsi(version),
-                _ => Kind::Blkparse,
-            },
-        };
+        let rows = described.map(|described| rows(described, options, &mut input)).transpose()?;
         Ok(Self {
             input,
             format,
-            kind,
+            rows: rows.map(Box::new),
+            processes: Processes::default(),
+            clock: 0,
             event: options.event,
             skip_bad: options.skip_bad,
             skipped: Skipped::default(),
@@ -127,12 +118,12 @@ impl Reader {
                     self.skipped.other += 1;
                     continue;
                 }
-                Next::Io(raw) => match checked(raw, self.first) {
-                    Ok((arrival, first)) => {
+                Next::Io(row) => match checked(row, self.first) {
+                    Ok((record, first)) => {
                         self.first = Some(first);
                         self.records += 1;
-                        self.stamps.add(arrival);
-                        return Ok(Some(record(raw, arrival)));
+                        self.stamps.add(record.arrival);
+                        return Ok(Some(record));
                     }
                     Err(fault) => fault,
                 },
@@ -144,7 +135,7 @@ impl Reader {
 
     fn bad(&mut self, offset: u64, fault: Fault) -> Result<(), Error> {
         let allowed = self.skip_bad;
-        let is_binary = matches!(self.kind, Kind::Blktrace(_) | Kind::Vscsi(_));
+        let is_binary = matches!(self.format, Format::Blktrace | Format::Vscsi(_));
         let line = self.input.line;
         if self.skipped.bad >= allowed {
             return Err(match is_binary {
@@ -161,24 +152,23 @@ impl Reader {
 
     fn next_row(&mut self) -> Result<Next, Error> {
         let tables = &mut Tables { tenants: &mut self.tenants, volumes: &mut self.volumes };
-        match &mut self.kind {
-            Kind::Blktrace(processes) => {
-                return format::next_blktrace(&mut self.input, processes, self.event, tables);
+        let (input, event) = (&mut self.input, self.event);
+        match self.format {
+            Format::Blktrace => {
+                return format::next_blktrace(input, &mut self.processes, event, tables);
             }
-            Kind::Vscsi(version) => return format::next_vscsi(&mut self.input, *version, tables),
+            Format::Vscsi(version) => return format::next_vscsi(input, version, tables),
             _ => {}
         }
-        let Some(line) = self.input.next_line()? else { return Ok(Next::End) };
-        let row = line.and_then(|line| match &mut self.kind {
-            Kind::Rows(rows) => rows.row(line, tables),
-            Kind::Iolog(version, clock) => format::iolog_row(line, *version, clock, tables),
-            _ => format::blkparse_row(line, self.event, tables),
+        let Some(line) = input.next_line()? else { return Ok(Next::End) };
+        let row = line.and_then(|line| match (&mut self.rows, &self.format) {
+            (Some(rows), _) => rows.row(line, tables),
+            (_, Format::Iolog(version)) => {
+                format::iolog_row(line, *version, &mut self.clock, tables)
+            }
+            _ => format::blkparse_row(line, event, tables),
         });
-        Ok(match row {
-            Ok(Some(raw)) => Next::Io(raw),
-            Ok(None) => Next::Other,
-            Err(fault) => Next::Bad(fault),
-        })
+        Ok(row.into())
     }
 
     /// The format, given or detected.
@@ -202,8 +192,8 @@ impl Reader {
     /// The names of volumes so far.
     #[must_use]
     pub fn volumes(&self) -> &Names {
-        match &self.kind {
-            Kind::Rows(rows) if rows.has_volumes_as_tenants => &self.tenants,
+        match &self.rows {
+            Some(rows) if rows.has_volumes_as_tenants => &self.tenants,
             _ => &self.volumes,
         }
     }
@@ -217,7 +207,7 @@ impl Reader {
     /// Returns whether the trace has had events so far, but none of the kind that counts: it may have another kind.
     #[must_use]
     pub fn lacks_event(&self) -> bool {
-        let has_events = matches!(self.kind, Kind::Blktrace(_) | Kind::Blkparse);
+        let has_events = matches!(self.format, Format::Blktrace | Format::Blkparse);
         has_events && self.records == 0 && self.skipped.other > 0
     }
 
@@ -236,7 +226,7 @@ fn rows(mut described: Description, options: &Options, input: &mut Input) -> Res
     if let Some(column) = &options.class_by {
         described.class_by(column)?;
     }
-    if !described.has_header() {
+    if !described.header {
         return Ok(Rows::new(described, None)?);
     }
     while let Some(line) = input.next_line()? {
@@ -248,21 +238,20 @@ fn rows(mut described: Description, options: &Options, input: &mut Input) -> Res
     Ok(Rows::new(described, Some(b""))?)
 }
 
-/// The arrival of a record relative to the first stamp, and the first stamp.
-fn checked(raw: Raw, first: Option<u64>) -> Result<(i64, u64), Fault> {
-    let Raw { op, offset, length, stamp, .. } = raw;
-    if op != Op::Flush && (length == 0 || length > MOST_LENGTH) {
-        return Err(Fault::Length { length });
+/// Returns the record with its arrival relative to the first stamp, and the first stamp.
+fn checked((stamp, mut record): Row, first: Option<u64>) -> Result<(Record, u64), Fault> {
+    if record.op == Op::Flush {
+        // The range of a flush is ignored: formats write 0 or meaningless numbers.
+        (record.offset, record.length) = (0, 0);
+    } else if record.length == 0 || record.length > MOST_LENGTH {
+        return Err(Fault::Length { length: record.length });
     }
+    let Record { offset, length, .. } = record;
     if offset.checked_add(length).is_none_or(|end| end > i64::MAX as u64) {
         return Err(Fault::Place { offset });
     }
     let first = first.unwrap_or(stamp);
     let arrival = i64::try_from(i128::from(stamp) - i128::from(first));
-    Ok((arrival.map_err(|_| Fault::Time { nanos: stamp })?, first))
-}
-
-fn record(raw: Raw, arrival: i64) -> Record {
-    let Raw { op, offset, length, tenant, volume, prio, latency, .. } = raw;
-    Record { arrival, op, offset, length, tenant, volume, prio, latency }
+    record.arrival = arrival.map_err(|_| Fault::Time { nanos: stamp })?;
+    Ok((record, first))
 }

@@ -32,19 +32,17 @@ pub struct Record {
     pub latency: Option<u64>,
 }
 
-/// A record as the format gives it: the stamp is absolute, and may be that of the completion.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Raw {
-    /// Nanoseconds since the format's own zero.
-    pub stamp: u64,
-    pub op: Op,
-    pub offset: u64,
-    pub length: u64,
-    pub tenant: u32,
-    pub volume: u32,
-    pub prio: IoPrio,
-    pub latency: Option<u64>,
+impl Record {
+    /// A record of this range in bytes, tenant and volume, without an arrival, a priority or a latency.
+    pub(crate) fn of(op: Op, (offset, length): (u64, u64), (tenant, volume): (u32, u32)) -> Self {
+        let prio = IoPrio::default();
+        Self { arrival: 0, op, offset, length, tenant, volume, prio, latency: None }
+    }
 }
+
+/// A record as the format gives it, behind its stamp in nanoseconds since the format's own zero. The arrival is not
+/// known yet; a flush may have a range.
+pub(crate) type Row = (u64, Record);
 
 /// The event of blktrace and blkparse that counts as the arrival of an I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
