@@ -391,7 +391,6 @@ enum Answer {
 pub(crate) struct Legs {
     /// Declared, and so dropped, before the descriptors of their devices.
     all: Box<[Leg]>,
-    #[cfg(target_os = "linux")]
     bells: Bells,
     /// Answers that have not been looked at: cookie and result.
     answers: VecDeque<(u64, IoResult)>,
@@ -403,31 +402,14 @@ impl Legs {
     /// # Errors
     /// If the system refuses resources for the queues of a leg.
     pub(crate) fn new(devices: &[&dyn BlockDevice<Part>]) -> io::Result<Self> {
-        #[cfg(target_os = "linux")]
-        let mut bells = Bells::new();
-        let leg = |device: &&dyn BlockDevice<Part>| {
-            Leg::new(
-                *device,
-                #[cfg(target_os = "linux")]
-                &mut bells,
-            )
-        };
+        let mut bells = Bells::default();
+        let leg = |device: &&dyn BlockDevice<Part>| Leg::new(device.config()?, None, &mut bells);
         let all = devices.iter().map(leg).collect::<io::Result<_>>()?;
-        Ok(Self {
-            #[cfg(target_os = "linux")]
-            bells,
-            ..Self::of(all)
-        })
+        Ok(Self::of(all, bells))
     }
 
-    fn of(all: Box<[Leg]>) -> Self {
-        Self {
-            all,
-            #[cfg(target_os = "linux")]
-            bells: Bells::new(),
-            answers: VecDeque::new(),
-            own: Vec::new(),
-        }
+    fn of(all: Box<[Leg]>, bells: Bells) -> Self {
+        Self { all, bells, answers: VecDeque::new(), own: Vec::new() }
     }
 
     /// A function that makes another leg on the same device; `None` unless there is one leg, whose only queue can make
@@ -436,18 +418,10 @@ impl Legs {
         let [leg] = &*self.all else { return None };
         let origin = Arc::clone(leg.origin.as_ref()?);
         Some(move || {
-            #[cfg(target_os = "linux")]
-            let mut bells = Bells::new();
-            let leg = Leg::another(
-                &origin,
-                #[cfg(target_os = "linux")]
-                &mut bells,
-            )?;
-            Ok(Self {
-                #[cfg(target_os = "linux")]
-                bells,
-                ..Self::of([leg].into())
-            })
+            let mut bells = Bells::default();
+            let config = Config::new(origin.shape, vec![(origin.another)()?]);
+            let leg = Leg::new(config, Some(&origin), &mut bells)?;
+            Ok(Self::of([leg].into(), bells))
         })
     }
 
@@ -621,29 +595,31 @@ struct Origin {
     another: Another<Part>,
 }
 
-/// Descriptors that become readable when any leg has completions.
-#[cfg(target_os = "linux")]
+/// Descriptors that become readable when any leg has completions. Only Linux has them.
+#[derive(Default)]
 struct Bells {
+    #[cfg(target_os = "linux")]
     epoll: Option<OwnedFd>,
 }
 
-#[cfg(target_os = "linux")]
 impl Bells {
-    fn new() -> Self {
-        Self { epoll: None }
-    }
-
-    fn add(&mut self, bell: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
-        use rustix::event::epoll;
-        let all = match &mut self.epoll {
-            Some(all) => all,
-            none => none.insert(epoll::create(epoll::CreateFlags::CLOEXEC)?),
-        };
-        epoll::add(all, bell, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        Ok(())
+    /// Adds the descriptor of `queue`. Returns whether its completions come without a signal and at no known time.
+    fn add(&mut self, queue: &dyn DeviceQueue<Part>) -> io::Result<bool> {
+        #[cfg(target_os = "linux")]
+        if let Some(bell) = queue.event_fd() {
+            use rustix::event::epoll;
+            let all = match &mut self.epoll {
+                Some(all) => all,
+                none => none.insert(epoll::create(epoll::CreateFlags::CLOEXEC)?),
+            };
+            epoll::add(all, bell, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+            return Ok(false);
+        }
+        Ok(queue.next_event().is_none())
     }
 
     /// Readable while any of the descriptors is; `None` if no leg has one.
+    #[cfg(target_os = "linux")]
     fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         use std::os::fd::AsFd;
         self.epoll.as_ref().map(AsFd::as_fd)
@@ -654,37 +630,9 @@ impl Leg {
     /// # Errors
     /// If the system refuses resources for the queues of the device.
     fn new(
-        device: &dyn BlockDevice<Part>,
-        #[cfg(target_os = "linux")] bells: &mut Bells,
-    ) -> io::Result<Self> {
-        Self::of(
-            device.config()?,
-            None,
-            #[cfg(target_os = "linux")]
-            bells,
-        )
-    }
-
-    /// Another leg on the same device.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    fn another(
-        origin: &Arc<Origin>,
-        #[cfg(target_os = "linux")] bells: &mut Bells,
-    ) -> io::Result<Self> {
-        Self::of(
-            Config::new(origin.shape, vec![(origin.another)()?]),
-            Some(origin),
-            #[cfg(target_os = "linux")]
-            bells,
-        )
-    }
-
-    fn of(
         mut config: Config<Part>,
         origin: Option<&Arc<Origin>>,
-        #[cfg(target_os = "linux")] bells: &mut Bells,
+        bells: &mut Bells,
     ) -> io::Result<Self> {
         let shape = config.device;
         let first = config.queues.first().and_then(|queue| queue.another());
@@ -697,16 +645,7 @@ impl Leg {
         };
         let mut is_polled = false;
         for queue in &config.queues {
-            let has_time = queue.next_event().is_some();
-            #[cfg(target_os = "linux")]
-            let has_time = match queue.event_fd() {
-                Some(bell) => {
-                    bells.add(bell)?;
-                    true
-                }
-                None => has_time,
-            };
-            is_polled |= !has_time;
+            is_polled |= bells.add(&**queue)?;
         }
         let has_own_work = config.queues.iter().any(|queue| queue.has_own_work());
         (config.submitters, config.depth) = (1, CREDIT);

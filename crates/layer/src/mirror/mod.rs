@@ -158,16 +158,17 @@ impl Mirror {
         legs.fold(0, |all, leg| all | 1 << leg.member.number)
     }
 
-    /// Takes a leg out of the mirror, unless it is the last one in step.
-    fn put_out(&mut self, leg: usize, why: &str) {
-        let in_step = self.with(Role::InStep);
-        let number = self.legs[leg].member.number;
-        if self.legs[leg].role == Role::Out || in_step == 1 << leg {
-            return;
+    /// Takes legs out of the mirror, but never the last one in step.
+    fn put_out(&mut self, legs: Mask, why: &str) {
+        for leg in bits(legs) {
+            if self.legs[leg].role == Role::Out || self.with(Role::InStep) == 1 << leg {
+                continue;
+            }
+            let number = self.legs[leg].member.number;
+            self.legs[leg].role = Role::Out;
+            self.records.is_urgent = true;
+            self.findings.fault(format!("device {number} is out of the mirror: {why}"));
         }
-        self.legs[leg].role = Role::Out;
-        self.records.is_urgent = true;
-        self.findings.fault(format!("device {number} is out of the mirror: {why}"));
     }
 
     /// Takes every step that is possible.
@@ -215,9 +216,7 @@ impl Mirror {
         for (id, result) in std::mem::take(&mut self.done) {
             self.release(id, result.and(Err(IoError::IO)), plan);
         }
-        for leg in bits(self.with(Role::Behind)) {
-            self.put_out(leg, "the records cannot be written");
-        }
+        self.put_out(self.with(Role::Behind), "the records cannot be written");
     }
 
     /// Sends a change or flush to all legs that are not out.
@@ -250,9 +249,7 @@ impl Mirror {
             self.done.push((id, Ok(())));
         }
         let why = |error: IoError| describe(&request, error);
-        for leg in bits(out) {
-            self.put_out(leg, &error.map_or_else(why, |()| String::new()));
-        }
+        self.put_out(out, &error.map_or_else(why, |()| String::new()));
         self.ranges.give_back(Party::Change(id));
     }
 
@@ -479,10 +476,7 @@ impl Mirror {
         let mut at = request.sector;
         while at < end && to != 0 {
             if self.copies.repairs.len() == MAX_REPAIRS {
-                for leg in bits(to) {
-                    self.put_out(leg, "too many ranges have to be repaired");
-                }
-                return;
+                return self.put_out(to, "too many ranges have to be repaired");
             }
             let next = end.min(at + PORTION);
             self.copies.repairs.push_back((at..next, to));
@@ -564,9 +558,7 @@ impl Mirror {
             Some(why) => (copy.to, why),
             None => (copy.writes.failed, "a copy to it failed"),
         };
-        for leg in bits(failed) {
-            self.put_out(leg, why);
-        }
+        self.put_out(failed, why);
         if copy.is_repair {
             return;
         }
@@ -604,9 +596,7 @@ impl Mirror {
     /// Puts copied legs in step: they have been flushed.
     fn joined(&mut self, failed: Mask) {
         self.copies.joining = None;
-        for leg in bits(failed) {
-            self.put_out(leg, "a flush failed");
-        }
+        self.put_out(failed, "a flush failed");
         for leg in bits(self.with(Role::Behind)) {
             self.legs[leg].role = Role::InStep;
             self.records.is_urgent = true;

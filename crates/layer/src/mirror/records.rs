@@ -170,9 +170,7 @@ impl Mirror {
     /// Notes the flush of the legs in step.
     fn flushed(&mut self, failed: Mask) {
         self.records.flushing = None;
-        for leg in bits(failed) {
-            self.put_out(leg, "a flush failed");
-        }
+        self.put_out(failed, "a flush failed");
         self.records.are_flushed = failed == 0 && !self.records.is_disturbed;
     }
 
@@ -188,9 +186,7 @@ impl Mirror {
             old.in_step |= record.in_step;
             old.is_clean |= record.is_clean;
         }
-        for leg in bits(failed) {
-            self.put_out(leg, "its record cannot be written");
-        }
+        self.put_out(failed, "its record cannot be written");
         if in_step != 0 && in_step & !failed == 0 {
             self.findings.fault("the records of the mirror cannot be written".into());
             self.give_up(plan);
