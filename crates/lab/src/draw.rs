@@ -20,9 +20,9 @@ const IOS: u64 = 500;
 const STORED_BLOCKS: u32 = 8;
 
 /// A source of decisions.
-struct Dice(Rng);
+struct Dice<'a>(&'a mut Rng);
 
-impl Dice {
+impl Dice<'_> {
     fn one_in(&mut self, n: u64) -> bool {
         self.0.chance(1, n)
     }
@@ -51,8 +51,8 @@ impl Scenario {
     /// The scenario of `seed`, always the same one.
     #[must_use]
     pub fn draw(seed: u64) -> Self {
-        let mut dice = Dice(Rng::new(seed));
-        let dice = &mut dice;
+        let mut rng = Rng::new(seed);
+        let dice = &mut Dice(&mut rng);
         let scheduler = dice.among(policies::all());
         let (_, access) = dice.among(&Access::ALL);
         // Half of the draws are replaced by combining: it is the access with the protocol.
@@ -85,13 +85,13 @@ impl Scenario {
             ios,
             habits: habits(dice),
             load: load(dice, stores),
-            costs: Costs::draw(&mut dice.0),
+            costs: Costs::draw(dice.0),
             meddling: dice.sometimes(2, meddling).unwrap_or(Meddling::NONE),
             power: power(dice, stores),
             begin: Instant::ZERO,
         };
         // Drawn last, so that these draws do not change any other choice.
-        let modes = modes(&mut dice.0, access);
+        let modes = modes(dice.0, access);
         let (_, stats) = dice.among(&STATS);
         let begin = dice.among(&BEGINS);
         let depth = dice.sometimes(4, |dice| dice.magnitude(1, 64) as u32);
@@ -128,41 +128,34 @@ impl Scenario {
 
 /// Modes that fit `access`; half of the time its defaults.
 pub(crate) fn modes(rng: &mut Rng, access: Access) -> Modes {
-    fn some<M: Copy>(dice: &mut Dice, all: &[M]) -> Option<M> {
+    fn some<M: Copy>(dice: &mut Dice<'_>, all: &[M]) -> Option<M> {
         dice.sometimes(2, |dice| dice.among(all))
     }
-    let mut dice = Dice(rng.clone());
-    let modes = Modes {
-        dispatch: some(&mut dice, access.dispatch()),
-        insert: some(&mut dice, access.insert()),
-        merge: some(&mut dice, access.merge()),
+    let dice = &mut Dice(rng);
+    Modes {
+        dispatch: some(dice, access.dispatch()),
+        insert: some(dice, access.insert()),
+        merge: some(dice, access.merge()),
         kick: dice.sometimes(4, |dice| dice.among(&KickMode::ALL).1),
-    };
-    *rng = dice.0;
-    modes
+    }
 }
 
 /// A limit on the requests at the device; half of the time, none.
 pub(crate) fn device_depth(rng: &mut Rng) -> DeviceDepth {
-    let mut dice = Dice(rng.clone());
-    let depth = dice.sometimes(2, |dice| dice.magnitude(1, 64) as u32);
-    *rng = dice.0;
+    let depth = Dice(rng).sometimes(2, |dice| dice.magnitude(1, 64) as u32);
     depth.map_or(DeviceDepth::Device, DeviceDepth::AtMost)
 }
 
-fn nanos(dice: &mut Dice, most: u64) -> Nanos {
+fn nanos(dice: &mut Dice<'_>, most: u64) -> Nanos {
     Nanos(dice.magnitude(1, most))
 }
 
 /// Options of a policy with these attributes, as `key=value,...`.
 pub(crate) fn options(rng: &mut Rng, attributes: &[Attribute]) -> String {
-    let mut dice = Dice(rng.clone());
-    let options = some_options(&mut dice, attributes);
-    *rng = dice.0;
-    options
+    some_options(&mut Dice(rng), attributes)
 }
 
-fn some_options(dice: &mut Dice, attributes: &[Attribute]) -> String {
+fn some_options(dice: &mut Dice<'_>, attributes: &[Attribute]) -> String {
     let mut options = Vec::new();
     for attribute in attributes {
         if dice.one_in(3) {
@@ -174,7 +167,7 @@ fn some_options(dice: &mut Dice, attributes: &[Attribute]) -> String {
     options.join(",")
 }
 
-fn bounds(dice: &mut Dice) -> Bounds {
+fn bounds(dice: &mut Dice<'_>) -> Bounds {
     // Lengths of pages, which are multiples of every block size.
     let mut pages = |one_in, most, unit: u32| {
         dice.sometimes(one_in, |dice| unit * dice.magnitude(1, most) as u32).unwrap_or(0)
@@ -198,7 +191,7 @@ fn bounds(dice: &mut Dice) -> Bounds {
 }
 
 /// Draws power cuts, more often for a device that has data to lose.
-fn power(dice: &mut Dice, stores: bool) -> PowerCuts {
+fn power(dice: &mut Dice<'_>, stores: bool) -> PowerCuts {
     if !dice.one_in(if stores { 2 } else { 8 }) {
         return PowerCuts::NONE;
     }
@@ -210,7 +203,7 @@ fn power(dice: &mut Dice, stores: bool) -> PowerCuts {
     }
 }
 
-fn meddling(dice: &mut Dice) -> Meddling {
+fn meddling(dice: &mut Dice<'_>) -> Meddling {
     Meddling {
         most: dice.magnitude(1, 20) as u32,
         pause: nanos(dice, 1_000_000),
@@ -218,7 +211,7 @@ fn meddling(dice: &mut Dice) -> Meddling {
     }
 }
 
-fn habits(dice: &mut Dice) -> Habits {
+fn habits(dice: &mut Dice<'_>) -> Habits {
     Habits {
         batch: dice.magnitude(1, 40) as u32,
         caught: Caught {
@@ -235,7 +228,7 @@ fn habits(dice: &mut Dice) -> Habits {
     }
 }
 
-fn load(dice: &mut Dice, stores: bool) -> Load {
+fn load(dice: &mut Dice<'_>, stores: bool) -> Load {
     let mut ops = [0; 5];
     for weight in &mut ops {
         *weight = dice.among(&[0, 0, 1, 10]);
@@ -264,7 +257,7 @@ const FREQUENT: [(&str, usize); 2] = [("null", 4), ("memory", 2)];
 const ALWAYS: [(&str, &str); 1] = [("flash", "size=1")];
 
 /// The description of a drawn device of the registry, without drawn parameters.
-fn kind(dice: &mut Dice) -> String {
+fn kind(dice: &mut Dice<'_>) -> String {
     let innermost = registry::ALL.iter().filter(|it| it.argument == registry::Argument::None);
     let often = |name| FREQUENT.iter().find(|it| it.0 == name).map_or(1, |it| it.1);
     let names: Vec<&str> =
@@ -280,7 +273,7 @@ const FAULTS: u64 = 60;
 const LOSSES: u64 = 4;
 
 /// How the value of a parameter is drawn; `None` leaves the parameter out.
-type Draw = fn(&mut Dice) -> Option<u64>;
+type Draw = fn(&mut Dice<'_>) -> Option<u64>;
 
 /// Parameters by name.
 const PARAMETERS: &[(&str, Draw)] = &[
@@ -315,7 +308,7 @@ fn pair(text: &mut String, name: &str, value: impl std::fmt::Display) {
     text.push_str(&format!(",{name}={value}"));
 }
 
-fn device(dice: &mut Dice) -> Drawn {
+fn device(dice: &mut Dice<'_>) -> Drawn {
     let mut text = kind(dice);
     let name = text.split(',').next().unwrap_or_default();
     let factory = registry::find(name).expect("drawn devices are in the registry");
@@ -341,7 +334,7 @@ fn device(dice: &mut Dice) -> Drawn {
     Drawn { text, stores }
 }
 
-fn fault(dice: &mut Dice, most: u64) -> String {
+fn fault(dice: &mut Dice<'_>, most: u64) -> String {
     let interval = dice.magnitude(1, 20);
     let probability = dice.among(&[5, 30, 100]);
     let space = dice.magnitude(0, 50);
@@ -349,7 +342,7 @@ fn fault(dice: &mut Dice, most: u64) -> String {
 }
 
 /// Draws faults of a null device itself.
-fn inner_faults(dice: &mut Dice, text: &mut String) {
+fn inner_faults(dice: &mut Dice<'_>, text: &mut String) {
     for (name, most) in [
         ("resource", FAULTS),
         ("dev_resource", FAULTS),
@@ -365,7 +358,7 @@ fn inner_faults(dice: &mut Dice, text: &mut String) {
 }
 
 /// The fault-injecting device around that device, without the part behind its colon.
-fn outer_faults(dice: &mut Dice, inside: &str) -> String {
+fn outer_faults(dice: &mut Dice<'_>, inside: &str) -> String {
     let mut text = "faults".to_owned();
     for name in [
         "resource",

@@ -221,6 +221,20 @@ macro_rules! permille {
     };
 }
 
+/// A value with a word in a table.
+macro_rules! word {
+    ($key:literal, $table:expr, $s:ident => $place:expr) => {
+        Field {
+            key: $key,
+            kind: Kind::Word {
+                words: || names(&$table),
+                get: |$s| name_of(&$table, &$place),
+                set: |$s, name| $place = value_of(&$table, name),
+            },
+        }
+    };
+}
+
 /// A mode besides the access; the default of the access has a name, too.
 macro_rules! mode {
     ($key:literal, $mode:ident, $s:ident => $place:expr) => {
@@ -320,34 +334,13 @@ pub(crate) const FIELDS: &[Field] = &[
     nanos!("stall", s => s.habits.stall),
     flag!("leaves", s => s.habits.leaves),
     nanos!("pump_late", s => s.pump_late),
-    Field {
-        key: "pump",
-        kind: Kind::Word {
-            words: || names(&PUMPS),
-            get: |s| name_of(&PUMPS, &s.pump),
-            set: |s, name| s.pump = value_of(&PUMPS, name),
-        },
-    },
+    word!("pump", PUMPS, s => s.pump),
     mode!("dispatch", DispatchMode, s => s.modes.dispatch),
     mode!("insert", InsertMode, s => s.modes.insert),
     mode!("merge", MergeMode, s => s.modes.merge),
     mode!("kick", KickMode, s => s.modes.kick),
-    Field {
-        key: "access",
-        kind: Kind::Word {
-            words: || names(&Access::ALL),
-            get: |s| name_of(&Access::ALL, &s.access),
-            set: |s, name| s.access = value_of(&Access::ALL, name),
-        },
-    },
-    Field {
-        key: "scope",
-        kind: Kind::Word {
-            words: || names(&SCOPES),
-            get: |s| name_of(&SCOPES, &s.scope),
-            set: |s, name| s.scope = value_of(&SCOPES, name),
-        },
-    },
+    word!("access", Access::ALL, s => s.access),
+    word!("scope", SCOPES, s => s.scope),
     number!("nr_requests", 0, 2048, s => s.nr_requests),
     number!("goals", 0, 65535, s => s.goals),
     number!("device_depth", 0, 10240, s => s.device_depth),
@@ -361,24 +354,10 @@ pub(crate) const FIELDS: &[Field] = &[
         },
     },
     number!("retries", 0, 255, s => s.retries),
-    Field {
-        key: "group_stats",
-        kind: Kind::Word {
-            words: || names(&STATS),
-            get: |s| name_of(&STATS, &s.stats),
-            set: |s, name| s.stats = value_of(&STATS, name),
-        },
-    },
+    word!("group_stats", STATS, s => s.stats),
     number!("groups", 0, 1023, s => s.groups),
     number!("limited", 0, 1000, s => s.limited),
-    Field {
-        key: "pattern",
-        kind: Kind::Word {
-            words: || names(&Pattern::ALL),
-            get: |s| name_of(&Pattern::ALL, &s.load.pattern),
-            set: |s, name| s.load.pattern = value_of(&Pattern::ALL, name),
-        },
-    },
+    word!("pattern", Pattern::ALL, s => s.load.pattern),
     number!("reads", 0, 1000, s => s.load.ops[0]),
     number!("writes", 0, 1000, s => s.load.ops[1]),
     number!("flushes", 0, 1000, s => s.load.ops[2]),

@@ -69,7 +69,7 @@ pub struct Checks {
 }
 
 /// One thread's counts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// The counts, by direction.
     pub counts: [Counts; 3],
@@ -137,26 +137,11 @@ impl Tally {
         };
         Self {
             counts: Direction::ALL.map(counts),
-            flushes: 0,
             sync: histogram(job.flushes() && (latencies.clat || latencies.lat)),
-            end_fsync: None,
-            checks: Checks::default(),
-            levels: Levels::default(),
-            latency_depth: None,
-            submits: Batches::default(),
-            completes: Batches::default(),
-            course: None,
-            error: 0,
-            failures: Failures::default(),
-            late: None,
-            unfinished: Unfinished::default(),
-            verify: None,
-            verify_state: None,
-            lateness: None,
-            longest_call: Nanos::ZERO,
             started: now,
             ended: now,
             window: now,
+            ..Self::default()
         }
     }
 

@@ -276,14 +276,7 @@ impl fmt::Display for Failed {
         let Self { direction, offset, bytes, error } = *self;
         match direction {
             None => f.write_str("a flush")?,
-            Some(direction) => {
-                let name = match direction {
-                    Direction::Read => "read",
-                    Direction::Write => "write",
-                    Direction::Trim => "trim",
-                };
-                write!(f, "a {name} of {bytes} bytes")?;
-            }
+            Some(direction) => write!(f, "a {} of {bytes} bytes", direction.name())?,
         }
         if let (Some(offset), Some(_)) = (offset, direction) {
             write!(f, " at offset {offset}")?;

@@ -28,8 +28,7 @@ impl Cookie {
     /// The failure of an I/O with this cookie, which begins at `sector` if that is known.
     #[cold]
     pub(super) fn failed(self, sector: Option<u64>, error: IoError) -> Failed {
-        let directions = [Direction::Read, Direction::Write, Direction::Trim];
-        let direction = directions.into_iter().find(|d| *d as u64 == self.direction());
+        let direction = Direction::ALL.get(self.direction() as usize).copied();
         let [offset, bytes] =
             [sector, Some(self.sectors())].map(|n| n.map(|n| n * u64::from(SECTOR_SIZE)));
         Failed { direction, offset, bytes: bytes.unwrap_or(0), error }
