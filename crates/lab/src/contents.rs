@@ -78,7 +78,7 @@ pub(crate) struct Contents {
     flights: BTreeMap<Payload, Flight>,
     /// Writes that had ended by this moment are durable.
     flushed: Moment,
-    compared: u64,
+    pub(crate) compared: u64,
 }
 
 impl Contents {
@@ -93,11 +93,6 @@ impl Contents {
             flushed: Moment::default(),
             compared: 0,
         }
-    }
-
-    /// The number of blocks that were compared with their expected contents.
-    pub(crate) fn compared(&self) -> u64 {
-        self.compared
     }
 
     fn moment(&mut self) -> Moment {
@@ -392,7 +387,7 @@ pub(crate) struct Durable {
     flushed: FlushMoment,
     /// The beginnings and the errors of flushes that failed.
     failed: Vec<(FlushMoment, IoError)>,
-    fates: FlushFates,
+    pub(crate) fates: FlushFates,
 }
 
 impl Durable {
@@ -451,11 +446,6 @@ impl Durable {
             }
             None => self.fates.requeued += 1,
         }
-    }
-
-    /// The outcomes so far.
-    pub(crate) fn fates(&self) -> FlushFates {
-        self.fates
     }
 
     fn is_cached(&self) -> bool {
@@ -663,7 +653,7 @@ mod tests {
         }
         flush(&mut contents, 10, Ok(()));
         assert!(contents.cut(true, found(Found::Of(1))).is_err(), "that is gone");
-        assert_eq!(contents.compared(), 4);
+        assert_eq!(contents.compared, 4);
     }
 
     const HW: HwQueue = HwQueue(0);
@@ -698,7 +688,7 @@ mod tests {
         assert!(d.is_over(&fua, &served));
         flush_done(&mut d, Ok(()));
         assert_eq!(d.end(&fua, &served, Ok(())), Ok(()));
-        assert_eq!(d.fates(), FlushFates { succeeded: 2, failed: 1, requeued: 0 });
+        assert_eq!(d.fates, FlushFates { succeeded: 2, failed: 1, requeued: 0 });
         assert_eq!(durable(true).end(&fua, &served, Ok(())), Ok(()), "the device did it");
     }
 

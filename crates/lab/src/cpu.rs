@@ -25,7 +25,7 @@ use crate::violation::Violation;
 use crate::{Client, Payload, Stamp, Want};
 use blkmq_core::{Deadline, HwQueue, Instant, Nanos, Rng, SubmitterId};
 use blkmq_engine::{Completion, Host, Io, Queue, Refusal, Run, Submitter};
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex};
 
@@ -49,7 +49,7 @@ pub(crate) struct Cpu {
     /// I/Os of the client that have not ended.
     outstanding: u32,
     /// The client wants no more I/Os.
-    finished: bool,
+    pub(crate) finished: bool,
 }
 
 /// The environment of a CPU's turn.
@@ -70,11 +70,6 @@ impl Cpu {
             outstanding: 0,
             finished: false,
         }
-    }
-
-    /// Returns whether the client wants no more I/Os.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.finished
     }
 
     pub(crate) fn is_parked(&self) -> bool {
@@ -189,17 +184,17 @@ impl Cpu {
                 self.client.submitted(turn.now, &io);
                 Ok(true)
             }
-            Err(refused) if matches!(refused.why, Refusal::NoCredit { .. }) => {
+            Err(refused)
+                if matches!(refused.why, Refusal::NoCredit { .. } | Refusal::Late { .. }) =>
+            {
+                let is_late = matches!(refused.why, Refusal::Late { .. });
                 let back = Stamp::off(refused.into_io());
                 assert_eq!(back, io, "a refused I/O comes back unchanged");
                 turn.oracle.with(|oracle| oracle.refused(&io));
-                Ok(false)
-            }
-            Err(refused) if matches!(refused.why, Refusal::Late { .. }) => {
-                let back = Stamp::off(refused.into_io());
-                assert_eq!(back, io, "a refused I/O comes back unchanged");
+                if !is_late {
+                    return Ok(false);
+                }
                 assert!(io.deadline.rejects(), "no other I/O is refused for its deadline");
-                turn.oracle.with(|oracle| oracle.refused(&io));
                 self.push(turn, io.deadline(Deadline::NONE))
             }
             Err(refused) => Err(Violation::Refused(refused.why)),
@@ -471,13 +466,13 @@ impl Costs {
 }
 
 /// The next turn of a participant, unless it was rescheduled since.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
     who: Who,
     epoch: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Who {
     Cpu(usize),
     /// A pump thread.
@@ -497,7 +492,10 @@ struct Scheduled {
 /// The virtual time, the number of past turns, and the turns to come.
 pub(crate) struct Timeline {
     now: Instant,
-    agenda: Agenda<Event>,
+    /// The events still to come, each behind its time and its number.
+    agenda: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    /// Events entered so far: the number of the next one.
+    entered: u64,
     cpus: Vec<Scheduled>,
     pumps: Vec<Scheduled>,
     operator: Scheduled,
@@ -509,7 +507,8 @@ impl Timeline {
     pub(crate) fn new(now: Instant, cpus: usize, pumps: u16) -> Self {
         Self {
             now,
-            agenda: Agenda::new(),
+            agenda: BinaryHeap::new(),
+            entered: 0,
             cpus: vec![Scheduled::default(); cpus],
             pumps: vec![Scheduled::default(); pumps.into()],
             operator: Scheduled::default(),
@@ -538,7 +537,7 @@ impl Timeline {
     /// The participant with the next turn; the time advances to that turn.
     pub(crate) fn next_turn(&mut self) -> Option<Who> {
         loop {
-            let (at, Event { who, epoch }) = self.agenda.pop()?;
+            let Reverse((at, _, Event { who, epoch })) = self.agenda.pop()?;
             if self.scheduled(who).epoch == epoch {
                 self.now = at;
                 self.events += 1;
@@ -554,7 +553,8 @@ impl Timeline {
         scheduled.epoch += 1;
         let epoch = scheduled.epoch;
         if let Some(at) = at {
-            self.agenda.enter(at, Event { who, epoch });
+            self.agenda.push(Reverse((at, self.entered, Event { who, epoch })));
+            self.entered += 1;
         }
     }
 
@@ -564,63 +564,6 @@ impl Timeline {
         if self.scheduled(who).at.is_none_or(|before| before > at) {
             self.schedule(who, Some(at));
         }
-    }
-}
-
-/// Events still to come.
-struct Agenda<E> {
-    heap: BinaryHeap<Reverse<Entry<E>>>,
-    /// Events entered so far: the sequence number of the next one.
-    entered: u64,
-}
-
-struct Entry<E> {
-    at: Instant,
-    sequence: u64,
-    what: E,
-}
-
-impl<E> Agenda<E> {
-    /// An agenda without events.
-    pub(crate) fn new() -> Self {
-        Self { heap: BinaryHeap::new(), entered: 0 }
-    }
-
-    /// Enters the event `what` at time `at`, behind all events already entered for that time. O(log n).
-    fn enter(&mut self, at: Instant, what: E) {
-        self.heap.push(Reverse(Entry { at, sequence: self.entered, what }));
-        self.entered += 1;
-    }
-
-    /// Takes the next event. O(log n).
-    pub(crate) fn pop(&mut self) -> Option<(Instant, E)> {
-        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.what))
-    }
-}
-
-impl<E> Entry<E> {
-    fn key(&self) -> (Instant, u64) {
-        (self.at, self.sequence)
-    }
-}
-
-impl<E> PartialEq for Entry<E> {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl<E> Eq for Entry<E> {}
-
-impl<E> PartialOrd for Entry<E> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<E> Ord for Entry<E> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.key().cmp(&other.key())
     }
 }
 
@@ -663,11 +606,11 @@ mod tests {
 
     #[test]
     fn events_come_by_time_and_then_as_they_were_entered() {
-        let mut agenda = Agenda::new();
-        for (at, what) in [(5, 'a'), (3, 'b'), (5, 'c'), (0, 'd'), (3, 'e')] {
-            agenda.enter(Instant::from_nanos(at), what);
+        let mut timeline = Timeline::new(Instant::ZERO, 5, 0);
+        for (cpu, at) in [(4, 5), (3, 3), (2, 5), (1, 0), (0, 3)] {
+            timeline.schedule(Who::Cpu(cpu), Some(Instant::from_nanos(at)));
         }
-        let order: String = std::iter::from_fn(|| agenda.pop()).map(|(_, what)| what).collect();
-        assert_eq!(order, "dbeac");
+        let order = Vec::from_iter(std::iter::from_fn(|| timeline.next_turn()));
+        assert_eq!(order, [1, 3, 0, 4, 2].map(Who::Cpu));
     }
 }

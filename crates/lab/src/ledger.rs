@@ -21,20 +21,23 @@ use blkmq_core::{
     GroupId, HwQueue, Instant, IoError, IoFlags, IoResult, Limits, Nanos, Op, SECTOR_SIZE,
     SubmitterId,
 };
-use blkmq_engine::{Completion, GroupTree, Io, IoMax, WriteCache};
+use blkmq_engine::{Completion, Group, GroupTree, Io, WriteCache};
 use std::collections::BTreeMap;
 
 /// Every I/O of a run, by cookie.
 pub(crate) struct Ledger {
     pub(crate) takes: Takes,
-    /// Groups have, or had, latency goals.
-    shortens: bool,
+    /// Groups have, or had, latency goals, for which I/Os of others may be divided.
+    pub(crate) shortens: bool,
     /// The number of queues that the device had before this one.
-    life: u32,
+    pub(crate) life: u32,
     ios: Vec<Entry>,
-    bios: u64,
-    ended: u64,
-    cancelled: u64,
+    /// Bios that the device has taken so far, requeued ones once, plus the I/Os that were cancelled before they reached
+    /// it.
+    pub(crate) bios: u64,
+    /// I/Os that have ended, and those of them that were cancelled.
+    pub(crate) ended: u64,
+    pub(crate) cancelled: u64,
     pub(crate) durable: Durable,
 }
 
@@ -167,34 +170,22 @@ impl Entry {
 impl Ledger {
     /// A ledger without I/Os, for a device with these limits and this cache.
     pub(crate) fn new(limits: Limits, cache: WriteCache) -> Self {
-        let durable = Durable::new(cache);
-        let shortens = false;
         Self {
             takes: Takes { limits, range: 0 },
-            shortens,
+            shortens: false,
             life: 0,
             ios: Vec::new(),
             bios: 0,
             ended: 0,
             cancelled: 0,
-            durable,
+            durable: Durable::new(cache),
         }
-    }
-
-    /// Groups have latency goals, for which I/Os of others may be divided.
-    pub(crate) fn may_shorten(&mut self) {
-        self.shortens = true;
     }
 
     /// The next cookie, and its payload.
     pub(crate) fn next(&self) -> (u64, Payload) {
         let cookie = self.ios.len() as u64;
         (cookie, payload_of(self.life, cookie))
-    }
-
-    /// Payloads belong to life number `life` of the device from now on.
-    pub(crate) fn begin_life(&mut self, life: u32) {
-        self.life = life;
     }
 
     /// The I/O with this cookie, and whether the device has had any part of it.
@@ -205,22 +196,6 @@ impl Ledger {
     /// The number of I/Os taken by the engine so far.
     pub(crate) fn submitted(&self) -> u64 {
         self.ios.len() as u64
-    }
-
-    /// The number of their bios that the device has taken so far, requeued ones once, plus the I/Os that were
-    /// cancelled before they reached it.
-    pub(crate) fn bios(&self) -> u64 {
-        self.bios
-    }
-
-    /// The number of I/Os that have ended.
-    pub(crate) fn ended(&self) -> u64 {
-        self.ended
-    }
-
-    /// The number of these that were cancelled.
-    pub(crate) fn cancelled(&self) -> u64 {
-        self.cancelled
     }
 
     /// `io`, with the next cookie, is offered to the engine.
@@ -408,29 +383,18 @@ struct Used {
     most: u64,
 }
 
-struct Group {
-    id: GroupId,
-    parent: GroupId,
-    max: IoMax,
-    /// The arrivals, in the order of [`IoMax::rates`].
-    used: [Used; 6],
-}
+/// A group, and its arrivals in the order of [`IoMax::rates`](blkmq_engine::IoMax::rates).
+type Arrivals = (Group, [Used; 6]);
 
 /// The arrivals of each group and the groups below it.
-pub(crate) struct Rates(Vec<Group>);
+pub(crate) struct Rates(Vec<Arrivals>);
 
 impl Rates {
     /// No arrivals yet, for the groups of this tree.
     pub(crate) fn new(tree: &GroupTree) -> Self {
         let is_limited = tree.iter().any(|group| group.max.is_limited());
         let groups = tree.iter().filter(|_| is_limited);
-        let group = |group: &blkmq_engine::Group| Group {
-            id: group.id,
-            parent: group.parent,
-            max: group.max,
-            used: Default::default(),
-        };
-        Self(groups.map(group).collect())
+        Self(groups.map(|group| (group.clone(), Default::default())).collect())
     }
 
     /// From now on limits may change, so nothing is checked any more.
@@ -455,33 +419,30 @@ impl Rates {
         let mut verdict = Ok(());
         let mut at = group;
         // The root is not in the list, and is above all groups.
-        while let Some(group) = self.0.iter_mut().find(|group| group.id == at) {
+        while let Some((group, all)) = self.0.iter_mut().find(|(group, _)| group.id == at) {
             at = group.parent;
-            for (used, units) in group.used.iter_mut().zip(units) {
+            for (used, units) in all.iter_mut().zip(units) {
                 used.units += units;
                 used.most = used.most.max(units);
             }
-            verdict = verdict.and(group.check(now));
+            verdict = verdict.and(check_rates(group, all, now));
         }
         verdict
     }
 }
 
-impl Group {
-    fn check(&self, now: Instant) -> Result<(), Violation> {
-        let burst = self.max.burst;
-        let credit = u128::from(burst.length.0) * u128::from(burst.thousandths - 1000) / 1000;
-        for (rate, used) in self.max.rates().into_iter().zip(self.used) {
-            let Some(rate) = rate else { continue };
-            let lasting = allowed(rate, credit, now);
-            let of = lasting.min(allowed(burst.of(rate), 0, now)).saturating_add(used.most);
-            if used.units > of {
-                let Used { units, .. } = used;
-                return Err(Violation::TooFast { group: self.id, units, of, rate });
-            }
+fn check_rates(group: &Group, all: &[Used; 6], now: Instant) -> Result<(), Violation> {
+    let burst = group.max.burst;
+    let credit = u128::from(burst.length.0) * u128::from(burst.thousandths - 1000) / 1000;
+    for (rate, &Used { units, most }) in group.max.rates().into_iter().zip(all) {
+        let Some(rate) = rate else { continue };
+        let lasting = allowed(rate, credit, now);
+        let of = lasting.min(allowed(burst.of(rate), 0, now)).saturating_add(most);
+        if units > of {
+            return Err(Violation::TooFast { group: group.id, units, of, rate });
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// The amount that may have arrived by `now` at `rate` with `credit` nanoseconds ahead of time.
@@ -546,7 +507,7 @@ const SHORTEST: u32 = 256;
 mod tests {
     use super::*;
     use blkmq_core::Tag;
-    use blkmq_engine::GroupSpec;
+    use blkmq_engine::{GroupSpec, IoMax};
 
     const BY: SubmitterId = SubmitterId(1);
 
@@ -587,7 +548,7 @@ mod tests {
         assert_eq!(ledger.taken(&bio), Ok(()));
         assert_eq!(ledger.served(bio.bio(), Ok(())), Ok(()));
         assert_eq!(ledger.end(BY, &completion), Ok(()));
-        assert_eq!((ledger.submitted(), ledger.bios(), ledger.ended()), (1, 1, 1));
+        assert_eq!((ledger.submitted(), ledger.bios, ledger.ended), (1, 1, 1));
         let again = ledger.end(BY, &completion);
         assert!(matches!(again, Err(Violation::Stages { was: Stage::Ended, .. })), "{again:?}");
         let again = ledger.taken(&bio);
@@ -614,7 +575,7 @@ mod tests {
         assert_eq!(asked.unwanted(0), Ok(()));
         assert_eq!((asked.taken(&bio), asked.put_back(bio.bio())), (Ok(()), Ok(())));
         assert_eq!(asked.end(BY, &gone(completion)), Ok(()));
-        assert_eq!((asked.bios(), asked.ended(), asked.cancelled()), (1, 1, 1));
+        assert_eq!((asked.bios, asked.ended, asked.cancelled), (1, 1, 1));
         fails(asked.taken(&bio), Stage::Ended);
         fails(asked.end(BY, &gone(completion)), Stage::Ended);
         let (mut late, completion) = ledger();
@@ -625,7 +586,7 @@ mod tests {
         fails(divided.end(BY, &gone(completion)), Stage::Submitted);
         let mut unseen = ledger().0;
         assert_eq!((unseen.unwanted(0), unseen.end(BY, &gone(completion))), (Ok(()), Ok(())));
-        assert_eq!(unseen.bios(), 1, "the device will have none of it");
+        assert_eq!(unseen.bios, 1, "the device will have none of it");
     }
 
     #[test]
@@ -651,7 +612,7 @@ mod tests {
             assert!(matches!(wrong, Err(Violation::Stages { .. })), "{wrong:?}");
         }
         assert_eq!(ledger.end(BY, &Completion { result: Err(IoError::IO), ..completion }), Ok(()));
-        assert_eq!((ledger.submitted(), ledger.bios(), ledger.ended()), (1, 2, 1));
+        assert_eq!((ledger.submitted(), ledger.bios, ledger.ended), (1, 2, 1));
     }
 
     fn flush(ledger: &mut Ledger, result: IoResult) {

@@ -8,7 +8,7 @@
 
 use crate::Payload;
 use crate::client::{Found, Memory};
-use crate::contents::{Contents, FlushFates};
+use crate::contents::Contents;
 use crate::ledger::{Bio, Ledger, Rates, Seen};
 use crate::order::{Asking, Neighbours, Order, Picked, Promises, Seam};
 use crate::violation::Violation;
@@ -37,17 +37,17 @@ pub(crate) struct Oracle(Arc<Mutex<Evidence>>);
 /// The evidence of all witnesses together.
 pub(crate) struct Evidence {
     hash: EventHash,
-    ledger: Ledger,
+    pub(crate) ledger: Ledger,
     order: Order,
     neighbours: Neighbours,
-    promises: Promises,
-    asking: Asking,
-    rates: Rates,
-    /// The contents of a device that stores.
-    contents: Option<Contents>,
+    pub(crate) promises: Promises,
+    pub(crate) asking: Asking,
+    pub(crate) rates: Rates,
+    /// The contents of a device that stores; `None` after they were taken.
+    pub(crate) contents: Option<Contents>,
     shape: DeviceShape,
     /// The most requests at the device, if there is a limit besides its tags.
-    budget: Option<u32>,
+    pub(crate) budget: Option<u32>,
     /// Driver tags at the device, by hardware queue, or all under 0 if they are shared.
     tags: BTreeSet<(u16, Tag)>,
     /// Hardware queues with a request that the device refused and has not taken since.
@@ -57,7 +57,7 @@ pub(crate) struct Evidence {
     /// By pool: the tokens in use at the last check, and the number of all tokens.
     tokens: Vec<(u32, u32)>,
     /// The number of times that the device had no room.
-    busy: u64,
+    pub(crate) busy: u64,
     /// The queue is held: nothing is issued, and so nothing is late.
     held: bool,
     violation: Option<Violation>,
@@ -106,7 +106,7 @@ impl Oracle {
     ) -> Self {
         let mut ledger = Ledger::new(shape.limits, shape.cache);
         if groups.has_goals() {
-            ledger.may_shorten();
+            ledger.shortens = true;
         }
         Self(Arc::new(Mutex::new(Evidence {
             hash: EventHash::new(),
@@ -136,13 +136,6 @@ impl Oracle {
 }
 
 impl Evidence {
-    /// Keeps the first violation.
-    fn judge(&mut self, verdict: Result<(), Violation>) {
-        if let Err(violation) = verdict {
-            self.violation.get_or_insert(violation);
-        }
-    }
-
     fn note(&mut self, kind: Kind, at: Instant, words: [u64; 3]) {
         let [a, b, c] = words;
         self.hash.note(&[kind as u64, at.as_nanos(), a, b, c]);
@@ -158,10 +151,8 @@ impl Evidence {
         if self.held {
             return;
         }
-        let kept = self.promises.check(now);
-        self.judge(kept);
-        let asked = self.asking.check(now);
-        self.judge(asked);
+        judge(&mut self.violation, self.promises.check(now));
+        judge(&mut self.violation, self.asking.check(now));
     }
 
     /// Begins or ends a hold, in which no request need be issued.
@@ -178,26 +169,16 @@ impl Evidence {
         self.asking = self.asking.anew(elevators);
     }
 
-    /// The most requests that may have left the elevators.
-    pub(crate) fn budget(&self) -> Option<u32> {
-        self.budget
-    }
-
     /// Groups have latency goals from now on.
     pub(crate) fn has_goals(&mut self) {
-        self.ledger.may_shorten();
-    }
-
-    /// The limits of groups are being changed.
-    pub(crate) fn regrouped(&mut self) {
-        self.rates.forget();
+        self.ledger.shortens = true;
     }
 
     /// The queue is frozen: checks that the device holds no request.
     pub(crate) fn check_frozen(&mut self) {
         if !self.is_idle() {
             let at_device = (self.tags.len() + self.refused.len() + self.tails.len()) as u32;
-            self.judge(Err(Violation::NotFrozen { at_device }));
+            judge(&mut self.violation, Err(Violation::NotFrozen { at_device }));
         }
     }
 
@@ -220,22 +201,12 @@ impl Evidence {
     /// The device stores; `contents` is the knowledge about it in its life number `life`.
     pub(crate) fn keep(&mut self, contents: Contents, life: u32) {
         self.contents = Some(contents);
-        self.ledger.begin_life(life);
-    }
-
-    /// The knowledge about a device that stores; `None` after it was taken.
-    pub(crate) fn contents(&mut self) -> &mut Option<Contents> {
-        &mut self.contents
+        self.ledger.life = life;
     }
 
     /// The memory of I/Os: whether they carry bytes, and how it is laid out.
     pub(crate) fn memory(&self) -> Memory {
         Memory { stores: self.contents.is_some(), range: self.ledger.takes.range }
-    }
-
-    /// The payloads of reads and writes have ranges of so many sectors; 0 if they have one.
-    pub(crate) fn scatter(&mut self, range: u32) {
-        self.ledger.takes.range = range;
     }
 
     /// The engine took `io`.
@@ -246,8 +217,7 @@ impl Evidence {
 
     /// The engine did not take `io`.
     pub(crate) fn refused(&mut self, io: &Io<Payload>) {
-        let verdict = self.ledger.withdraw(io.cookie);
-        self.judge(verdict);
+        judge(&mut self.violation, self.ledger.withdraw(io.cookie));
         if let Some(contents) = &mut self.contents {
             contents.withdrawn(io);
         }
@@ -256,8 +226,7 @@ impl Evidence {
     /// The submitter requests the cancellation of the I/O with this cookie.
     pub(crate) fn asked_to_cancel(&mut self, now: Instant, by: SubmitterId, cookie: u64) {
         self.note(Kind::Cancel, now, [by.0.into(), cookie, 0]);
-        let verdict = self.ledger.unwanted(cookie);
-        self.judge(verdict);
+        judge(&mut self.violation, self.ledger.unwanted(cookie));
     }
 
     /// Returns whether the device holds no request, and no refused or requeued request waits for it.
@@ -280,22 +249,17 @@ impl Evidence {
         }
     }
 
-    /// All requests of the policy that serves `hw` were withdrawn: it need not be asked until it holds some again.
-    pub(crate) fn emptied(&mut self, hw: HwQueue) {
-        self.asking.emptied(hw);
-    }
-
     /// The device was offered a request and has answered.
     pub(crate) fn offered(&mut self, offer: &Offer, answer: &Answer) {
         let &Offer { now, hw, tag, what, flags, ref bios, run } = offer;
         let taken = !matches!(answer, Answer::Busy(_));
         self.note(Kind::Arrive, now, [hw.0.into(), what.sector, taken.into()]);
         let form = self.ledger.check_request(hw, (what.op, flags), what.sector, bios);
-        self.judge(form);
+        judge(&mut self.violation, form);
         if let Some(is_next) = run {
             // The request bypasses the policy, and the requests that wait for the device.
             let wrong = Violation::OutOfOrder { hw, picked: None, arrived: what.sector };
-            self.judge(if is_next { Ok(()) } else { Err(wrong) });
+            judge(&mut self.violation, if is_next { Ok(()) } else { Err(wrong) });
         } else if what.op != Op::Flush {
             let owned = |bio: &Seen| self.ledger.io(bio.cookie).map(|(io, _)| (io.owner, *bio));
             let owned: Vec<_> = bios.iter().filter_map(owned).collect();
@@ -303,7 +267,7 @@ impl Evidence {
                 .order
                 .arrived(hw, what, taken)
                 .and_then(|seams| self.neighbours.check(hw, what.sector, &owned, &seams));
-            self.judge(order);
+            judge(&mut self.violation, order);
         }
         let resource = matches!(answer, Answer::Busy(Busy::Resource));
         self.promises.offered(hw, now, resource);
@@ -320,11 +284,9 @@ impl Evidence {
         }
         for bio in bios {
             if let Some(group) = self.ledger.group_of_new(bio) {
-                let verdict = self.rates.arrived(now, group, (what.op, bio.sectors));
-                self.judge(verdict);
+                judge(&mut self.violation, self.rates.arrived(now, group, (what.op, bio.sectors)));
             }
-            let verdict = self.ledger.taken(bio);
-            self.judge(verdict);
+            judge(&mut self.violation, self.ledger.taken(bio));
         }
         if let Answer::Done(how) = answer {
             if matches!(how, Return::Apart) {
@@ -332,7 +294,6 @@ impl Evidence {
                 self.promises.offered(hw, now, true);
             }
             self.gave_back(now, (hw, tag), bios.iter().map(Seen::bio), *how);
-            self.came_back(now, hw);
         } else {
             self.take_tag(hw, tag);
         }
@@ -345,14 +306,14 @@ impl Evidence {
     fn take_tag(&mut self, hw: HwQueue, tag: Tag) {
         let key = self.tag_key(hw, tag);
         if !self.tags.insert(key) {
-            self.judge(Err(Violation::TagTwice { hw, tag }));
+            judge(&mut self.violation, Err(Violation::TagTwice { hw, tag }));
         }
         let used = self.tags.len() as u32;
         let sets = if self.shape.shared_tags { 1 } else { self.shape.hw_queues.into() };
         let depth = self.shape.hw_queue_depth * sets;
         for (what, of) in [("driver tags", Some(depth)), ("budgets", self.budget)] {
             if let Some(of) = of.filter(|of| used > *of) {
-                self.judge(Err(Violation::TooMany { what, used, of }));
+                judge(&mut self.violation, Err(Violation::TooMany { what, used, of }));
             }
         }
     }
@@ -370,7 +331,7 @@ impl Evidence {
         self.tags.remove(&key);
         if matches!(how, Return::Tail | Return::Apart) {
             if what.op != Op::Flush && matches!(how, Return::Tail) {
-                self.order.stays(hw, what);
+                self.order.picked(hw, what, Vec::new());
             }
             // The request waits among the refused ones, and as long as if it had been refused; a request that the
             // device takes before it does not change that.
@@ -378,9 +339,9 @@ impl Evidence {
             self.promises.offered(hw, now, true);
         }
         self.gave_back(now, (hw, tag), bios, how);
-        self.came_back(now, hw);
     }
 
+    /// The device has given these bios back, with a result or to be offered again.
     fn gave_back(
         &mut self,
         now: Instant,
@@ -390,41 +351,17 @@ impl Evidence {
     ) {
         let result = if let Return::Done(result) = how { Some(result) } else { None };
         self.ledger.durable.gave_back(hw, tag, result);
-        match result {
-            Some(result) => self.finish(now, hw, bios, result),
-            None => {
-                for bio in bios {
-                    self.note(Kind::PutBack, now, [hw.0.into(), bio.cookie, bio.sector]);
-                    let verdict = self.ledger.put_back(bio);
-                    self.judge(verdict);
-                }
-            }
+        for bio in bios {
+            let (kind, word, verdict) = match result {
+                Some(result) => (Kind::Finish, errno(result), self.ledger.served(bio, result)),
+                None => (Kind::PutBack, bio.sector, self.ledger.put_back(bio)),
+            };
+            self.note(kind, now, [hw.0.into(), bio.cookie, word]);
+            judge(&mut self.violation, verdict);
         }
-    }
-
-    fn came_back(&mut self, now: Instant, hw: HwQueue) {
         if self.is_idle() {
             self.asking.idle(now, hw);
         }
-    }
-
-    fn finish(
-        &mut self,
-        now: Instant,
-        hw: HwQueue,
-        bios: impl IntoIterator<Item = Bio>,
-        result: IoResult,
-    ) {
-        for bio in bios {
-            self.note(Kind::Finish, now, [hw.0.into(), bio.cookie, errno(result)]);
-            let verdict = self.ledger.served(bio, result);
-            self.judge(verdict);
-        }
-    }
-
-    /// The device of `hw` named the time of its next event.
-    pub(crate) fn named(&mut self, hw: HwQueue, at: Option<Instant>) {
-        self.promises.named(hw, at);
     }
 
     /// Submitter `by` reaped a completion. If the device stores, `found` is the data of a read.
@@ -436,8 +373,7 @@ impl Evidence {
         found: &[Found],
     ) {
         self.note(Kind::End, now, [by.0.into(), completion.cookie, errno(completion.result)]);
-        let verdict = self.ledger.end(by, completion);
-        self.judge(verdict);
+        judge(&mut self.violation, self.ledger.end(by, completion));
         if let Some(contents) = &mut self.contents
             && let Some((io, seen)) = self.ledger.io(completion.cookie)
         {
@@ -448,14 +384,14 @@ impl Evidence {
                 }
                 result => contents.ended(&io, result, found),
             };
-            self.judge(verdict);
+            judge(&mut self.violation, verdict);
         }
     }
 
     /// Checks that no more are in use than exist.
     pub(crate) fn check_use(&mut self, what: &'static str, used: u32, of: u32) {
         if used > of {
-            self.judge(Err(Violation::TooMany { what, used, of }));
+            judge(&mut self.violation, Err(Violation::TooMany { what, used, of }));
         }
     }
 
@@ -471,40 +407,21 @@ impl Evidence {
         }
     }
 
-    /// The number of I/Os taken by the engine.
-    pub(crate) fn submitted(&self) -> u64 {
-        self.ledger.submitted()
-    }
-
-    /// The number of their bios that the device has seen, several for a divided I/O, plus the I/Os that were cancelled
-    /// before they reached it.
-    pub(crate) fn bios(&self) -> u64 {
-        self.ledger.bios()
-    }
-
     /// The number of I/Os that have not ended.
     pub(crate) fn in_flight(&self) -> u32 {
-        (self.ledger.submitted() - self.ledger.ended()) as u32
-    }
-
-    /// The number of cancelled I/Os.
-    pub(crate) fn cancelled(&self) -> u64 {
-        self.ledger.cancelled()
-    }
-
-    /// The outcomes of flushes.
-    pub(crate) fn flushes(&self) -> FlushFates {
-        self.ledger.durable.fates()
-    }
-
-    /// The number of times that the device had no room.
-    pub(crate) fn busy(&self) -> u64 {
-        self.busy
+        (self.ledger.submitted() - self.ledger.ended) as u32
     }
 
     /// The hash of the run so far.
     pub(crate) fn hash(&self) -> u64 {
         self.hash.get()
+    }
+}
+
+/// Keeps the first violation.
+fn judge(first: &mut Option<Violation>, verdict: Result<(), Violation>) {
+    if let Err(violation) = verdict {
+        first.get_or_insert(violation);
     }
 }
 

@@ -50,11 +50,6 @@ impl Order {
         self.0[usize::from(hw.0)].push_back((what, seams));
     }
 
-    /// The device returned this request on `hw`; it will be offered again without being picked.
-    pub(crate) fn stays(&mut self, hw: HwQueue, what: Picked) {
-        self.picked(hw, what, Vec::new());
-    }
-
     /// The device was offered this request on `hw`; `taken` if it did not refuse. Returns the seams of a request that
     /// was offered for the first time.
     pub(crate) fn arrived(

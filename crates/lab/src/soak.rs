@@ -230,7 +230,7 @@ impl Lives<'_> {
         let mut compared = 0;
         if let Some(contents) = &mut self.contents {
             contents.check_at_rest(|sector, sectors| self.mains.look(sector, sectors))?;
-            compared = contents.compared();
+            compared = contents.compared;
         }
         self.hash.note(&[subject.hash()]);
         Ok(Outcome {

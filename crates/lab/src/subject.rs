@@ -75,12 +75,12 @@ impl Subject {
 
     /// The payloads of reads and writes have ranges of so many sectors; 0 if they have one.
     pub(crate) fn scatter(&self, range: u32) {
-        self.oracle.with(|oracle| oracle.scatter(range));
+        self.oracle.with(|oracle| oracle.ledger.takes.range = range);
     }
 
     /// The present knowledge about the contents of the device.
     pub(crate) fn take_contents(&self) -> Option<Contents> {
-        self.oracle.with(|oracle| oracle.contents().take())
+        self.oracle.with(|oracle| oracle.contents.take())
     }
 
     /// Its counters.
@@ -92,7 +92,7 @@ impl Subject {
     /// The outcomes of the flushes that its device was given.
     #[must_use]
     pub fn flushes(&self) -> FlushFates {
-        self.oracle.with(|oracle| oracle.flushes())
+        self.oracle.with(|oracle| oracle.ledger.durable.fates)
     }
 
     /// The hash of all events: equal for two runs exactly if they were alike.
@@ -109,7 +109,7 @@ impl Subject {
                 oracle.check_use("driver tags", used, self.shape.hw_queue_depth);
             }
             oracle.check_tokens(&self.queue.tokens());
-            if let Some(budget) = oracle.budget() {
+            if let Some(budget) = oracle.budget {
                 oracle.check_use("budgets", self.queue.budgets_in_use(), budget);
             }
             oracle.check()
@@ -130,10 +130,11 @@ impl Subject {
     pub fn check_at_rest(&self) -> Result<(), Violation> {
         self.check()?;
         let stats = self.queue.stats();
-        let (ios, bios, busy, flushes) = self
-            .oracle
-            .with(|oracle| (oracle.submitted(), oracle.bios(), oracle.busy(), oracle.flushes()));
-        let (cancelled, seen) = (stats.cancelled, self.oracle.with(|oracle| oracle.cancelled()));
+        let (ios, bios, busy, flushes, seen) = self.oracle.with(|oracle| {
+            let ledger = &oracle.ledger;
+            (ledger.submitted(), ledger.bios, oracle.busy, ledger.durable.fates, ledger.cancelled)
+        });
+        let cancelled = stats.cancelled;
         let env = cancelled.plugged + cancelled.staged;
         let tags: u32 =
             (0..self.shape.hw_queues).map(|hw| self.queue.tags_in_use(HwQueue(hw))).sum();
@@ -330,7 +331,7 @@ impl DeviceQueue<Stamp> for Witness {
         // The engine has to ask about requests that may be lost, independent of the time that the device names.
         let timer = self.held.values().map(|held| held.deadline).min();
         let due = at.filter(|_| matters).into_iter().chain(timer).min();
-        self.oracle.with(|oracle| oracle.named(self.hw, due));
+        self.oracle.with(|oracle| oracle.promises.named(self.hw, due));
         at
     }
 
@@ -432,7 +433,7 @@ impl PolicyWatch for Recorder {
                 self.agreements.take(rq);
                 if self.held == 0 {
                     let hw = cx.requests.get(rq).hw;
-                    self.oracle.with(|oracle| oracle.emptied(hw));
+                    self.oracle.with(|oracle| oracle.asking.emptied(hw));
                 }
             }
             Entry::Absorbed { into, gone, .. } => {

@@ -107,7 +107,7 @@ impl<'q> World<'q> {
     /// The number of changes and holds of the queue so far.
     #[must_use]
     pub fn changes(&self) -> u32 {
-        self.operator.as_ref().map_or(0, Operator::done)
+        self.operator.as_ref().map_or(0, |operator| operator.done)
     }
 
     /// The virtual time.
@@ -131,7 +131,7 @@ impl<'q> World<'q> {
     /// Returns whether every client has submitted all its I/Os.
     #[must_use]
     pub fn all_submitted(&self) -> bool {
-        self.cpus.iter().all(Cpu::is_finished)
+        self.cpus.iter().all(|cpu| cpu.finished)
     }
 
     /// Runs until every client has submitted all its I/Os, within `events` events.
@@ -381,7 +381,7 @@ impl Operator {
                 }
                 6 => plan.device_depth = draw::device_depth(&mut self.rng),
                 _ => {
-                    oracle.with(Evidence::regrouped);
+                    oracle.with(|oracle| oracle.rates.forget());
                     self.regroup(&mut plan.groups);
                 }
             }
@@ -420,10 +420,5 @@ impl Operator {
         let is_known =
             matches!(done, Ok(()) | Err(GroupError::HasChildren { .. } | GroupError::Exists(_)));
         assert!(is_known, "groups are changed by their names: {done:?}");
-    }
-
-    /// Changes and holds so far.
-    pub(crate) fn done(&self) -> u32 {
-        self.done
     }
 }
