@@ -41,7 +41,7 @@ pub(crate) struct Event {
 }
 
 /// A record as it is kept.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Kept {
     time: u64,
     sector: u64,
@@ -135,7 +135,7 @@ impl Tracer {
         let Event { act, op, flags, sector, sectors } = event;
         let action = record::action(act, op, flags);
         let bytes = sectors.saturating_mul(SECTOR_SIZE);
-        Kept { time: 0, sector, bytes, action, pid: 0, error: 0, number: None }
+        Kept { sector, bytes, action, ..Kept::default() }
     }
 
     /// Records an event of an I/O or a request.
@@ -158,7 +158,7 @@ impl Tracer {
     pub(crate) fn plug(&self, at: Instant, requests: Option<u32>) {
         let act = if requests.is_some() { Act::Unplug } else { Act::Plug };
         let (number, action) = (requests.map(u64::from), record::plug_action(act));
-        self.keep(at, Kept { time: 0, sector: 0, bytes: 0, action, pid: 0, error: 0, number });
+        self.keep(at, Kept { action, number, ..Kept::default() });
     }
 
     /// The number of events, on all CPUs, that are missing from the trace.
@@ -180,18 +180,9 @@ impl Tracer {
             }
             let mut bytes = Vec::new();
             let mut sequence = 0;
-            let base = Record {
-                sequence: 0,
-                time: 0,
-                sector: 0,
-                bytes: 0,
-                action: u64::from(category::NOTIFY) << 16,
-                pid: 0,
-                device: record::MAJOR,
-                cpu: cpu as u32,
-                error: 0,
-                payload: &[],
-            };
+            let action = u64::from(category::NOTIFY) << 16;
+            let (device, cpu) = (record::MAJOR, cpu as u32);
+            let base = Record { action, device, cpu, ..Record::default() };
             let mut put = |record: Record<'_>| {
                 sequence += 1;
                 Record { sequence, ..record }.encode(&mut bytes);
@@ -207,7 +198,7 @@ impl Tracer {
                 let action = action.into();
                 put(Record { time, sector, bytes, action, pid, error, payload, ..base });
             }
-            buffers.push(Buffer { cpu: cpu as u32, bytes, missed: kept.missed });
+            buffers.push(Buffer { cpu, bytes, missed: kept.missed });
         }
         buffers
     }

@@ -167,7 +167,7 @@ pub fn plug_action(act: Act) -> u32 {
 }
 
 /// A record, of either version.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Record<'a> {
     /// Counts the records of one CPU.
     pub sequence: u32,
@@ -456,16 +456,11 @@ impl Stream {
     /// A record with the time and sector of `event`, without a payload.
     fn plain(&self, event: &TraceEvent) -> Record<'static> {
         Record {
-            sequence: 0,
             time: event.at.as_nanos(),
-            sector: 0,
-            bytes: 0,
-            action: 0,
             pid: event.group.0.into(),
             device: self.device,
             cpu: event.elevator.into(),
-            error: 0,
-            payload: &[],
+            ..Record::default()
         }
     }
 
