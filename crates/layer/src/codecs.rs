@@ -129,15 +129,7 @@ const MAGIC: [u8; 8] = *b"blkmqsum";
 const USED: usize = 20;
 
 /// Checks blocks when they are read.
-pub(crate) struct Checksum {
-    findings: Findings,
-}
-
-impl Checksum {
-    pub(crate) fn new(findings: Findings) -> Self {
-        Self { findings }
-    }
-}
+pub(crate) struct Checksum(pub(crate) Findings);
 
 /// The start of the sector behind a block.
 fn label(at: u64, data: &[u8]) -> [u8; USED] {
@@ -185,7 +177,7 @@ impl Codec for Checksum {
         let (data, behind) = stored.split_at(CHECKED);
         if let Some(fault) = fault(at, data, behind) {
             let (from, place) = (at * CHECKED as u64, at * CHECKED_STORED as u64);
-            self.findings.fault(format!(
+            self.0.fault(format!(
                 "block {at}, at byte {from}, {fault} (byte {place} of the device below)"
             ));
             return Err(IoError::PROTECTION);
@@ -254,7 +246,7 @@ mod tests {
     #[test]
     fn a_block_is_what_was_written_or_named() {
         let findings = Findings::default();
-        let mut codec = Checksum::new(findings.clone());
+        let mut codec = Checksum(findings.clone());
         let (mut stored, mut read) = ([0; CHECKED_STORED], [1; CHECKED]);
         assert_eq!(codec.decode(3, &stored, &mut read), Ok(()), "it was never written");
         assert_eq!(read, [0; CHECKED]);

@@ -164,7 +164,7 @@ impl<D: BlockDevice<Part>> Stack<D> {
             }
             Kind::Checksum => {
                 let findings = self.findings.clone();
-                Arc::new(move || Box::new(Coded(Checksum::new(findings.clone()))))
+                Arc::new(move || Box::new(Coded(Checksum(findings.clone()))))
             }
             Kind::Concat => {
                 let used = self.used.clone();
