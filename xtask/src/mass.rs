@@ -14,7 +14,7 @@ use std::path::Path;
 /// Accepted lines of product code and files. A commit that raises them says why; a commit that removes much code lowers
 /// them.
 const ACCEPTED: [(Count, &str, usize); 2] =
-    [(Count::Product, "lines of product code", 101_800), (Count::Files, "files", 585)];
+    [(Count::Product, "lines of product code", 100_800), (Count::Files, "files", 585)];
 /// By how much a count may exceed [`ACCEPTED`], in percent.
 const MARGIN: usize = 2;
 /// The length of the list of types whose methods are in the most files.
