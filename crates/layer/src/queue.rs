@@ -391,6 +391,7 @@ enum Answer {
 pub(crate) struct Legs {
     /// Declared, and so dropped, before the descriptors of their devices.
     all: Box<[Leg]>,
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux has descriptors"))]
     bells: Bells,
     /// Answers that have not been looked at: cookie and result.
     answers: VecDeque<(u64, IoResult)>,
