@@ -354,9 +354,11 @@ fn a_missed_share_is_noted_where_loads_are_alike() {
         notes(&report)
     };
     let unbound = "mclock:learn=0";
-    let missed = run(unbound, "", "--bs=4k --offset=1g");
     let line = "gold has 50.0 % of the bytes under mclock and is due 75.0 % by weight";
-    assert!(missed.contains(line), "{missed}");
+    for of_both in ["", "--group_reporting", "--iodepth=8 --numjobs=4 --group_reporting"] {
+        let missed = run(unbound, of_both, &format!("--bs=4k --offset=1g {of_both}"));
+        assert!(missed.contains(line), "{of_both}: {missed}");
+    }
     for (scheduler, gold, silver) in [
         ("mclock", "", "--bs=4k"),
         ("none", "", "--bs=4k"),

@@ -423,7 +423,7 @@ struct Seen {
 /// Whether an export nearly always had requests that a scheduler could prefer or hold back, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Asks {
-    /// None waited, and the device had at most [`ALWAYS`] of them, or there was often no request.
+    /// No request waited, and the device had at most [`ALWAYS`] requests; or the export often had no request.
     Few,
     /// The device had all of its requests.
     AtDevice,
@@ -578,7 +578,7 @@ impl<'a> Window<'a> {
         found.or_else(|| missed_share(device, share)).unwrap_or(served(is_there || came.ended > 0))
     }
 
-    /// What the export asked for. A closed loop of a slow client has no requests for much of the time, whatever its
+    /// The demand of an export in the window. A slow client in a closed loop often has no request here, whatever its
     /// depth.
     fn asks(&self, one: &ExportStat) -> Asks {
         let came = self.of(one);

@@ -91,7 +91,7 @@ pub fn outcome(
 ) -> Outcome {
     let run = run_of(plan, spec, device, parts, &counted);
     let Counted { notes: of_groups, incomplete, .. } = counted;
-    let missed = shares::missed(plan, spec.scheduler, &run);
+    let missed = shares::missed(plan, spec, parts, &run.groups);
     let notes = device.notes().iter().cloned().chain(notes).chain(of_groups).chain(missed);
     let notes = notes.chain(device.take_findings().iter().map(ToString::to_string)).collect();
     let mut troubles = tally::all(plan, parts);

@@ -3,35 +3,42 @@
 //! The shares of a report are of bytes, and weights divide device time. Among loads alike the two are proportional, so
 //! only these are judged. A server, which counts device time, judges all loads.
 
-use crate::plan::{self, Plan, SchedulerChoice};
-use crate::report::job::{Direction, JobResult};
-use crate::report::model::Run;
+use super::tally::Part;
+use crate::plan::{self, Plan, RunSpec, SchedulerChoice, ThreadSpec};
+use crate::report::model::Groups;
 use crate::report::wording::percent;
 use blkmq_sched::Shape;
 
 /// The least number of I/Os in flight of a group that is judged: a device may always have one in service and one behind
 /// it.
-const LEAST: f64 = 3.0;
+const LEAST: u32 = 3;
 
 /// A line for each group that nearly always had all of its I/Os in flight, and moved less than three quarters of the
 /// bytes due to its weight.
-pub fn missed(plan: &Plan, scheduler: &SchedulerChoice, run: &Run) -> Vec<String> {
-    if plan.groups.is_empty() || !by_weight(scheduler) || !are_alike(plan) || has_promises(plan) {
+pub fn missed(
+    plan: &Plan,
+    spec: &RunSpec<'_>,
+    parts: &[(ThreadSpec, Part)],
+    groups: &Groups,
+) -> Vec<String> {
+    let is_judged = !plan.groups.is_empty() && are_alike(plan) && !has_promises(plan);
+    if !is_judged || !by_weight(spec.scheduler) {
         return Vec::new();
     }
-    let groups = &run.groups;
     let lines = groups.all.iter().enumerate().filter_map(|(at, group)| {
-        let jobs = || run.jobs.iter().filter(|job| job.cgroup.as_deref() == Some(&group.name));
-        let depth: f64 = jobs().map(|job| f64::from(job.iodepth * job.members)).sum();
-        let is_busy = depth >= LEAST && jobs().map(in_flight).sum::<f64>() >= 0.9 * depth;
+        let job = |thread: &ThreadSpec| &plan.jobs[thread.job];
+        let threads = parts.iter().filter(|(it, _)| job(it).cgroup.as_deref() == Some(&group.name));
+        let depth: u32 = threads.clone().map(|(it, _)| job(it).depth.iodepth).sum();
+        let held: f64 = threads.map(|(_, part)| in_flight(part)).sum();
+        let is_busy = depth >= LEAST && held >= 0.9 * f64::from(depth);
         let (has, due) = (groups.share(at), groups.due(at)?);
         (is_busy && has < 0.75 * due).then(|| {
             format!(
-                "{} has {} of the bytes under {} and is due {} by weight, although it always had {depth} I/Os in \
-                 flight: see Shares in docs/guarantees.md",
+                "{} has {} of the bytes under {} and is due {} by weight, although it had {depth} I/Os in flight \
+                 nearly all the time: see Shares in docs/guarantees.md",
                 group.name,
                 percent(has),
-                run.scheduler,
+                spec.scheduler.factory.name,
                 percent(due)
             )
         })
@@ -63,10 +70,9 @@ fn has_promises(plan: &Plan) -> bool {
     groups.any(|it| it.promise != Default::default() || it.max != Default::default())
 }
 
-/// The mean number of the job's I/Os in flight: the sum of their times, divided by the time. 0 if it was not measured.
-fn in_flight(job: &JobResult) -> f64 {
-    let time =
-        |it: &Direction| it.lat.as_ref().map_or(0.0, |lat| lat.0.mean() * lat.0.count() as f64);
-    let times = [&job.read, &job.write, &job.trim].map(time);
-    times.iter().sum::<f64>() * f64::from(job.members) / job.total_runtime_ns.max(1) as f64
+/// The mean number of a thread's I/Os in flight: the sum of their times, divided by its time. 0 if it was not measured.
+fn in_flight(part: &Part) -> f64 {
+    let times = part.tally.counts.iter().filter_map(|counts| counts.times.lat.as_ref());
+    let time: f64 = times.map(|lat| lat.mean() * lat.count() as f64).sum();
+    time / part.tally.runtime().0.max(1) as f64
 }

@@ -39,7 +39,7 @@ impl<T> Table<T> {
     }
 }
 
-/// The same columns and rows for the terminal.
+/// A table for the terminal with these columns and rows.
 pub fn text_table<N: AsRef<str>>(columns: &[(N, &str, Align)], rows: &[Vec<String>]) -> TextTable {
     let columns = columns.iter().map(|(name, _, align)| (name.as_ref().to_owned(), *align));
     let mut table = TextTable::new(columns.collect());
